@@ -1,0 +1,87 @@
+// What the CPU stages work on: one chunk of at most 64 tokens of one value head.
+#ifndef KDA_CPU_CHUNK_H_
+#define KDA_CPU_CHUNK_H_
+
+#include <cstdint>
+
+namespace kda::cpu {
+
+inline constexpr int kChunkRows = 64;  // BT
+inline constexpr int kBlockRows = 16;  // SB: rows of a sub-block
+inline constexpr int kBlocks = kChunkRows / kBlockRows;
+inline constexpr int kDimAlign = 16;  // rows of K or V values are padded with zeros to this
+inline constexpr int kMaxDimPadded = 256;
+
+enum class DType : int32_t { kF32 = 1, kBF16 = 2, kF16 = 3 };  // as kda_dtype
+enum class Gate : int32_t { kLog = 0, kBounded = 1, kSoftplus = 2 };
+enum class Solver : int32_t { kSubstitution = 1, kBlock = 2, kNeumann64 = 3 };
+
+// Rows of a tensor in the caller's memory: row i is at data + i * stride (bytes).
+struct Rows {
+  const char* data;
+  int64_t stride;
+  DType dtype;
+};
+
+// The gate's parameters of one value head.
+struct GateParams {
+  Gate gate;
+  float scale;           // bounded: exp(A_log); softplus: mantissa of log2(e) exp(A_log)
+  float exponent;        // softplus: its power of two
+  float bound;           // bounded: lower_bound * log2(e)
+  const float* dt_bias;  // [K], nullptr: 0
+};
+
+// Inputs and output of a chunk, as they lie in the caller's memory.
+struct HeadChunk {
+  int rows;  // 1 .. 64 tokens
+  int dim_k, dim_v;
+  Rows q, k, v, g, beta;
+  GateParams gate;
+  bool beta_logits;
+  bool qk_l2norm;
+  float scale;
+  char* o;           // row i at o + i * o_stride (bytes)
+  int64_t o_stride;
+  DType o_dtype;
+};
+
+// Intermediates of a chunk, fp32. K- and V-wide rows are `ldk` and `ldv` long, zero past dim_k and
+// dim_v; the square ones are [64, 64]. Rows past `rows` are never written nor read.
+struct ChunkBuffers {
+  int ldk, ldv;
+  // gate_cumsum
+  float* g2;         // [64, K] activated gate, base-2 logarithm
+  float* decay;      // [64, K] 2^g2
+  float* prefix;     // [64, K] product of `decay` from the first row of the 16-row block to here
+  float* block_log;  // [4, K]  sum of g2 over each 16-row block
+  // intra_chunk
+  float* q;     // [64, K] (L2-normalised)
+  float* k;     // [64, K]
+  float* beta;  // [64]
+  float* qh;    // [64, K] q 2^G
+  float* kh;    // [64, K] k 2^G
+  float* kt;    // [K, 64] k decayed to the start of the row block at hand, transposed
+  float* aqk;   // [64, 64] lower triangle of Aqk / scale
+  float* l;     // [64, 64] strict lower triangle of L
+  float* u;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
+  float* w;     // [64, K] (I + L)^-1 (beta k 2^G)    four-stage form only
+  // inter_chunk
+  float* kg;     // [64, K] k 2^(G[last] - G)
+  float* v_new;  // [64, V]
+  float* row;    // [256] one converted row
+};
+
+// The state [K, V] in fp32, row c at data + c * ld.
+struct ConstState {
+  const float* data;
+  int64_t ld;
+};
+struct State {
+  float* data;
+  int64_t ld;
+};
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_CHUNK_H_

@@ -1,0 +1,104 @@
+// The one micro-kernel: a tile of MR rows by NV vectors of C kept in registers.
+//
+// Every element of C is one chain of fused multiply-adds in increasing order of the summation
+// index, whatever tile it falls into: a row's bits depend neither on the rows beside it nor on how
+// many there are, which is what makes results independent of packing.
+#ifndef KDA_CPU_MMA_TILE_H_
+#define KDA_CPU_MMA_TILE_H_
+
+#include <cstdint>
+
+namespace kda::cpu {
+
+// A left operand: element (row, s) at data[row * row_stride + s * sum_stride].
+struct Left {
+  const float* data;
+  int64_t row_stride;
+  int64_t sum_stride;
+};
+
+template <class V, int MR, int NV>
+struct Tile {
+  typename V::F c[MR][NV];
+
+  void Zero() {
+    for (int i = 0; i < MR; ++i) {
+      for (int j = 0; j < NV; ++j) c[i][j] = V::Zero();
+    }
+  }
+
+  // C += A B for s in [0, n): a points at this tile's first row, b at its first column.
+  void MultiplyAdd(const Left& a, const float* b, int64_t ldb, int n) {
+    const float* pa = a.data;
+    for (int s = 0; s < n; ++s, pa += a.sum_stride, b += ldb) {
+      typename V::F bv[NV];
+      for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
+      for (int i = 0; i < MR; ++i) {
+        const typename V::F av = V::Set(pa[i * a.row_stride]);
+        for (int j = 0; j < NV; ++j) c[i][j] = V::Fma(av, bv[j], c[i][j]);
+      }
+    }
+  }
+
+  // The same for the MR columns s = 0 .. MR - 1 of a lower triangle with diagonal: row i takes only
+  // s <= i, so that nothing in a later row (a NaN, say) can reach an earlier one.
+  void MultiplyAddLower(const Left& a, const float* b, int64_t ldb) {
+    for (int s = 0; s < MR; ++s, b += ldb) {
+      typename V::F bv[NV];
+      for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
+      for (int i = s; i < MR; ++i) {
+        const typename V::F av = V::Set(a.data[i * a.row_stride + s * a.sum_stride]);
+        for (int j = 0; j < NV; ++j) c[i][j] = V::Fma(av, bv[j], c[i][j]);
+      }
+    }
+  }
+};
+
+// Covers rows [0, rows) x columns [0, cols) (cols a multiple of V::kLanes) with tiles:
+// body.template operator()<MR, NV>(first_row, first_column). Columns outermost: a panel of B stays
+// in the first-level cache while all rows pass over it.
+template <class V, int MR, int NV, class Body>
+void ForEachRowTile(int rows, int column, Body& body) {
+  int i = 0;
+  for (; i + MR <= rows; i += MR) body.template Run<MR, NV>(i, column);
+  const int rest = rows - i;
+  if constexpr (MR > 1) {
+    if (rest != 0) {
+      if (rest == 1) return body.template Run<1, NV>(i, column);
+      if constexpr (MR > 2) {
+        if (rest == 2) return body.template Run<2, NV>(i, column);
+      }
+      if constexpr (MR > 3) {
+        if (rest == 3) return body.template Run<3, NV>(i, column);
+      }
+      if constexpr (MR > 4) {
+        if (rest == 4) return body.template Run<4, NV>(i, column);
+      }
+      if constexpr (MR > 5) {
+        if (rest == 5) return body.template Run<5, NV>(i, column);
+      }
+    }
+  }
+}
+
+template <class V, class Body>
+void ForEachTile(int rows, int cols, Body body) {
+  constexpr int kMR = V::kTileRows, kNV = V::kTileVecs;
+  static_assert(kMR <= 6 && kNV <= 4, "extend the remainder cases");
+  int column = 0;
+  for (; column + kNV * V::kLanes <= cols; column += kNV * V::kLanes) {
+    ForEachRowTile<V, kMR, kNV>(rows, column, body);
+  }
+  const int rest = (cols - column) / V::kLanes;
+  if constexpr (kNV > 3) {
+    if (rest == 3) return ForEachRowTile<V, kMR, 3>(rows, column, body);
+  }
+  if constexpr (kNV > 2) {
+    if (rest == 2) return ForEachRowTile<V, kMR, 2>(rows, column, body);
+  }
+  if (rest == 1) ForEachRowTile<V, kMR, 1>(rows, column, body);
+}
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_MMA_TILE_H_
