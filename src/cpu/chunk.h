@@ -47,7 +47,8 @@ struct HeadChunk {
 };
 
 // Intermediates of a chunk, fp32. K- and V-wide rows are `ldk` and `ldv` long, zero past dim_k and
-// dim_v; the square ones are [64, 64]. Rows past `rows` are never written nor read.
+// dim_v; the square ones are [64, 64]. Rows past `rows` are never written nor read. The table of
+// buffers (buffers.cc) says which stage writes what and how large it is.
 struct ChunkBuffers {
   int ldk, ldv;
   // gate_cumsum
@@ -66,10 +67,13 @@ struct ChunkBuffers {
   float* l;     // [64, 64] strict lower triangle of L
   float* u;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
   float* w;     // [64, K] (I + L)^-1 (beta k 2^G)    four-stage form only
+  float* solve_scratch;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
-  float* kg;     // [64, K] k 2^(G[last] - G)
+  float* kg;     // [64, K] k 2^(G[last] - G), over kh
   float* v_new;  // [64, V]
-  float* row;    // [256] one converted row
+  float* h;      // [K, V] state before the chunk     four-stage form only
+  // any
+  float* row;  // [256] one converted row
 };
 
 // The state [K, V] in fp32, row c at data + c * ld.

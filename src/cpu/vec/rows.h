@@ -9,7 +9,7 @@
 namespace kda::cpu {
 
 template <class V>
-inline int PadTo16(int n) {
+int PadTo16(int n) {
   return (n + kDimAlign - 1) & ~(kDimAlign - 1);
 }
 
@@ -37,7 +37,7 @@ void StoreAs(DType dtype, char* p, typename V::F x) {
   }
 }
 
-inline constexpr int SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+static constexpr int SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
 // dst[0, n) = src, dst[n, pad16(n)) = 0.
 template <class V>

@@ -1,0 +1,45 @@
+// The table of a chunk's intermediates: sizes and offsets both derive from it.
+#ifndef KDA_CPU_BUFFERS_H_
+#define KDA_CPU_BUFFERS_H_
+
+#include <cstdint>
+
+#include "cpu/chunk.h"
+
+namespace kda::cpu {
+
+enum Stage : unsigned { kGateCumsum = 1, kIntraChunk = 2, kInterChunk = 4, kOutput = 8 };
+
+struct BufferRow {
+  float* ChunkBuffers::*member;
+  Stage written_by;
+  unsigned read_by;  // other stages that read it: kept in memory between stages in the staged form
+  int per_row_k, per_row_v, per_row;  // floats a row: this times K, V and 1 ..
+  int fixed_k, fixed_kv, fixed;       // .. and once per chunk: this times K, K V and 1
+  bool staged_only;
+};
+
+inline constexpr int kBufferRows = 18;
+extern const BufferRow kBufferTable[kBufferRows];
+
+struct ChunkDims {
+  int64_t ldk, ldv;  // padded K, V
+  int64_t rows;      // padded to 16
+};
+
+enum class Which {
+  kFused,       // all but the staged-only ones
+  kStagedAll,   // all
+  kStagedKept,  // those kept between stages
+  kStagedLocal  // the others
+};
+
+bool Includes(Which which, const BufferRow& row);
+int64_t FloatsOf(const BufferRow& row, const ChunkDims& dims);
+int64_t FloatsOf(Which which, const ChunkDims& dims);
+// Points the members that `which` includes into `base`, one after the other in table order.
+void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers);
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_BUFFERS_H_

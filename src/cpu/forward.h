@@ -1,0 +1,119 @@
+// What the three drivers (fused, staged, decode) share: views of the caller's tensors, scratch, the
+// state's way in and out.
+#ifndef KDA_CPU_FORWARD_H_
+#define KDA_CPU_FORWARD_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/plan.h"
+#include "cpu/buffers.h"
+#include "cpu/chunk.h"
+#include "cpu/kernels.h"
+
+namespace kda::cpu {
+
+// The row of kernels.h for an instruction set.
+const Kernels& KernelsFor(kda_isa isa);
+
+// Flush-to-zero arithmetic in the default rounding mode, whatever the caller's thread is set to;
+// restored on destruction. Decays of long spans underflow all the time, and a subnormal operand
+// costs over a hundred cycles on many machines.
+class FloatMode {
+ public:
+  FloatMode();
+  ~FloatMode();
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+
+ private:
+  unsigned saved_;
+};
+
+// One run of a plan: everything a task needs.
+struct Run {
+  const kda_plan& plan;
+  const core::Buffers& buffers;
+  const Kernels& kernels;
+
+  bool On(uint32_t bit) const { return (plan.execution.switches & bit) != 0; }
+};
+
+// Rows first .. first + rows - 1 of sequence `s`, value head `head`, in the caller's memory.
+HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t first, int rows);
+
+int64_t PaddedDim(int64_t dim);   // to kDimAlign
+StateShape ShapeOf(const core::Problem& problem, const kda_tensor& state);
+bool IsDirect(const core::Problem& problem, const kda_tensor& state);  // usable as ConstState
+const char* StateAt(const kda_tensor& tensor, const void* data, int64_t row, int head);
+char* StateAt(const kda_tensor& tensor, void* data, int64_t row, int head);
+
+// The state of one (sequence, head) while its tokens pass: read from the caller's memory where it
+// can be used as it lies, from a scratch copy where not.
+class StateCursor {
+ public:
+  // `scratch`: StateFloats(problem) floats, holding the state between chunks.
+  void Begin(const Run& run, const core::Sequence& sequence, int head, float* scratch);
+
+  ConstState Now() const { return now_; }
+  // Where the state after the next chunk goes; `last`: it is the sequence's last.
+  State Next(bool last) const;
+  void Advanced(State next) { now_ = {next.data, next.ld}; }
+  void StoreCheckpoint(int64_t row, ConstState state) const;
+  // After the last token: final_state, if it is not there already.
+  void Finish() const;
+
+ private:
+  const Run* run_ = nullptr;
+  const core::Sequence* sequence_ = nullptr;
+  int head_ = 0;
+  float* scratch_ = nullptr;
+  ConstState now_ = {nullptr, 0};
+};
+int64_t StateFloats(const core::Problem& problem);
+
+ChunkDims DimsOf(const core::Problem& problem, int64_t rows);  // rows padded to 16
+
+// unified_layout off: a chunk's inputs copied into dense tiles, and its output back.
+int64_t TileFloats(const core::Problem& problem);
+HeadChunk Gather(const HeadChunk& chunk, float* tiles);
+void Scatter(const HeadChunk& tile, const HeadChunk& chunk);  // o only
+
+// First checkpoint of `s` after `token` tokens, as an index into plan.checkpoints.
+int64_t CheckpointAfter(const kda_plan& plan, const core::Sequence& s, int64_t token);
+
+// Runs task(i) for i in [0, count) on the plan's threads; `worker` in [0, workers) is never used by
+// two tasks at once.
+template <class Task>
+void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
+  struct Shared {
+    std::atomic<int64_t> next{0};
+    int64_t count;
+    const Task* task;
+  } shared;
+  shared.count = count;
+  shared.task = &task;
+  const int64_t threads = plan.execution.threads;
+  const int32_t workers = static_cast<int32_t>(count < threads ? count : threads);
+  core::Execute(
+      plan.execution, workers,
+      [](void* argument, int32_t worker) {
+        auto* const job = static_cast<Shared*>(argument);
+        const FloatMode mode;
+        for (int64_t i = job->next++; i < job->count; i = job->next++) (*job->task)(i, worker);
+      },
+      &shared);
+}
+
+// The drivers. Each has a workspace size in floats, of which `workspace` points to as many.
+int64_t FusedWorkspaceFloats(const kda_plan& plan);
+void RunFused(const Run& run, float* workspace);
+int64_t StagedWorkspaceFloats(const kda_plan& plan);
+void RunStaged(const Run& run, float* workspace);
+int64_t DecodeWorkspaceFloats(const kda_plan& plan);
+void RunDecode(const Run& run, float* workspace);
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_FORWARD_H_

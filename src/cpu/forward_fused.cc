@@ -1,0 +1,125 @@
+// fuse on: one pass per (sequence, block of heads). A chunk goes through all four stages while it is
+// in cache; the state stays there for the whole sequence.
+#include "cpu/forward.h"
+
+namespace kda::cpu {
+
+namespace {
+
+constexpr int kMaxHeadsPerStep = 8;
+
+struct HeadFloats {
+  int64_t chunk, state, tiles;
+  int64_t total() const { return chunk + 2 * state + tiles; }
+};
+
+HeadFloats FloatsPerHead(const kda_plan& plan) {
+  const bool unified = (plan.execution.switches & KDA_SWITCH_UNIFIED_LAYOUT) != 0;
+  return {FloatsOf(Which::kFused, DimsOf(plan.problem, kChunkRows)), StateFloats(plan.problem),
+          unified ? 0 : TileFloats(plan.problem)};
+}
+
+// One value head of the block: its scratch and where its state stands.
+struct Lane {
+  ChunkBuffers buffers;
+  float* checkpoint_state;
+  float* tiles;
+  HeadChunk caller;  // the chunk where the caller has it
+  HeadChunk chunk;   // .. where the stages read it (a gathered tile without unified_layout)
+};
+
+// The checkpoints inside or at the end of rows [first, first + rows), after inter_chunk's v_new.
+void StoreCheckpoints(const Run& run, const Lane& lane, const StateCursor& state, int64_t first,
+                      const core::Sequence& s) {
+  const core::Problem& p = run.plan.problem;
+  for (int64_t c = CheckpointAfter(run.plan, s, first); c < s.checkpoint_end; ++c) {
+    const int64_t rows = run.plan.checkpoints[static_cast<size_t>(c)].token - first;
+    if (rows > lane.chunk.rows) return;
+    const State at = {lane.checkpoint_state, PaddedDim(p.dim_v)};
+    run.kernels.advance_state(lane.buffers, lane.chunk.dim_k, static_cast<int>(rows), state.Now(),
+                              at);
+    state.StoreCheckpoint(c, {at.data, at.ld});
+  }
+}
+
+void ChunkStages(const Run& run, const core::Sequence& s, int64_t first, Lane* lanes,
+                 StateCursor* states, int heads) {
+  const Kernels& kernels = run.kernels;
+  const bool products = run.On(KDA_SWITCH_SAFE_GATE), unified = run.On(KDA_SWITCH_UNIFIED_LAYOUT);
+  const auto solver = static_cast<Solver>(run.plan.execution.solver);
+  for (int h = 0; h < heads; ++h) {
+    Lane& lane = lanes[h];
+    lane.chunk = unified ? lane.caller : Gather(lane.caller, lane.tiles);
+    kernels.gate_cumsum(lane.chunk, lane.buffers);
+  }
+  for (int h = 0; h < heads; ++h) {
+    const auto intra = products ? kernels.intra_chunk_products : kernels.intra_chunk_elementwise;
+    intra(lanes[h].chunk, lanes[h].buffers);
+  }
+  for (int h = 0; h < heads; ++h) {
+    kernels.delta_rule(lanes[h].chunk, lanes[h].buffers, states[h].Now(), solver);
+  }
+  for (int h = 0; h < heads; ++h) {
+    kernels.output(lanes[h].chunk, lanes[h].buffers, states[h].Now());
+    if (!unified) Scatter(lanes[h].chunk, lanes[h].caller);
+  }
+  for (int h = 0; h < heads; ++h) {
+    const HeadChunk& chunk = lanes[h].chunk;
+    if (s.checkpoint_begin < s.checkpoint_end) {
+      StoreCheckpoints(run, lanes[h], states[h], first, s);
+    }
+    const State next = states[h].Next(first + chunk.rows == s.length);
+    kernels.advance_state(lanes[h].buffers, chunk.dim_k, chunk.rows, states[h].Now(), next);
+    states[h].Advanced(next);
+  }
+}
+
+// Value heads head .. head + heads - 1 of one sequence.
+void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, float* scratch) {
+  const kda_plan& plan = run.plan;
+  const HeadFloats floats = FloatsPerHead(plan);
+  Lane lanes[kMaxHeadsPerStep];
+  StateCursor states[kMaxHeadsPerStep];
+  for (int h = 0; h < heads; ++h) {
+    float* const base = scratch + h * floats.total();
+    LayOut(Which::kFused, DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
+    lanes[h].checkpoint_state = base + floats.chunk + floats.state;
+    lanes[h].tiles = base + floats.chunk + 2 * floats.state;
+    states[h].Begin(run, s, head + h, base + floats.chunk);
+  }
+  // flat_grid off: every sequence is given the longest one's chunks, most of which may not exist.
+  const int64_t own_chunks = core::CeilDiv(s.length, kChunkRows);
+  const int64_t chunks = run.On(KDA_SWITCH_FLAT_GRID) ? own_chunks : plan.max_chunks;
+  for (int64_t c = 0; c < chunks; ++c) {
+    if (c >= own_chunks) continue;
+    const int64_t first = c * kChunkRows, left = s.length - first;
+    const int rows = static_cast<int>(left < kChunkRows ? left : kChunkRows);
+    for (int h = 0; h < heads; ++h) lanes[h].caller = ViewOf(run, s, head + h, first, rows);
+    ChunkStages(run, s, first, lanes, states, heads);
+  }
+  for (int h = 0; h < heads; ++h) states[h].Finish();
+}
+
+}  // namespace
+
+int64_t FusedWorkspaceFloats(const kda_plan& plan) {
+  return plan.execution.threads * plan.heads_per_step * FloatsPerHead(plan).total();
+}
+
+void RunFused(const Run& run, float* workspace) {
+  const kda_plan& plan = run.plan;
+  const int64_t heads = plan.problem.value_heads, step = plan.heads_per_step;
+  const int64_t blocks = core::CeilDiv(heads, step);
+  const int64_t floats = step * FloatsPerHead(plan).total();
+  ForEach(plan, static_cast<int64_t>(plan.sequences.size()) * blocks,
+          [&](int64_t i, int32_t worker) {
+            const core::Sequence& s = plan.sequences[static_cast<size_t>(i / blocks)];
+            if (s.skip) return;
+            const int64_t head = i % blocks * step;
+            const int64_t count = head + step <= heads ? step : heads - head;
+            RunHeads(run, s, static_cast<int>(head), static_cast<int>(count),
+                     workspace + worker * floats);
+          });
+}
+
+}  // namespace kda::cpu

@@ -1,0 +1,139 @@
+// Stage 3, inter_chunk: the recurrence over chunks, S [K, V] fp32.
+//
+//   v_new = (I + L)^-1 beta (v - (k 2^G) S)            [64, V]   (DeltaRule; one solve of V columns)
+//         = u - w S                                              (DeltaRuleUW; the four-stage form)
+//   S    <- 2^G[last] S + kg^T v_new,  kg[j] = k[j] 2^(G[last] - G[j])          (AdvanceState)
+//
+// fp32 throughout. Stage output reads S between the two.
+#ifndef KDA_CPU_INTER_CHUNK_H_
+#define KDA_CPU_INTER_CHUNK_H_
+
+#include "cpu/chunk.h"
+#include "cpu/mma/tile.h"
+#include "cpu/solve.h"
+#include "cpu/vec/math.h"
+#include "cpu/vec/rows.h"
+
+namespace kda::cpu {
+
+// v_new[i] <- factor[i] (v_new[i] - left[i] S)
+template <class V>
+struct SubtractReadBody {
+  const float* left;  // [rows, K]
+  int64_t ldk;
+  int dim_k;
+  ConstState s;
+  float* v_new;
+  int64_t ldv;
+  const float* factor;  // nullptr: 1
+
+  template <int MR, int NV>
+  void Run(int i, int column) const {
+    Tile<V, MR, NV> tile;
+    tile.Zero();
+    tile.MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k);
+    for (int r = 0; r < MR; ++r) {
+      const typename V::F f = V::Set(factor == nullptr ? 1.0f : factor[i + r]);
+      for (int n = 0; n < NV; ++n) {
+        float* at = v_new + (i + r) * ldv + column + n * V::kLanes;
+        V::Store(at, V::Mul(f, V::Sub(V::Load(at), tile.c[r][n])));
+      }
+    }
+  }
+};
+
+template <class V>
+void DeltaRule(const HeadChunk& in, const ChunkBuffers& buf, ConstState s, Solver solver) {
+  for (int i = 0; i < in.rows; ++i) {
+    LoadRow<V>(in.v.dtype, in.v.data + i * in.v.stride, in.dim_v, buf.v_new + int64_t{i} * buf.ldv);
+  }
+  ForEachTile<V>(in.rows, buf.ldv,
+                 SubtractReadBody<V>{buf.kh, buf.ldk, in.dim_k, s, buf.v_new, buf.ldv, buf.beta});
+  Solve<V>(solver, buf, buf.v_new, buf.ldv, in.rows);
+}
+
+template <class V>
+void DeltaRuleUW(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
+  for (int64_t c = 0; c < int64_t{in.rows} * buf.ldv; c += V::kLanes) {
+    V::Store(buf.v_new + c, V::Load(buf.u + c));
+  }
+  ForEachTile<V>(in.rows, buf.ldv,
+                 SubtractReadBody<V>{buf.w, buf.ldk, in.dim_k, s, buf.v_new, buf.ldv, nullptr});
+}
+
+// kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own decay
+// over them as hi + lo (Exp2Split).
+template <class V>
+void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
+  const int64_t ld = buf.ldk;
+  const int last_block = (rows - 1) / kBlockRows;
+  for (int c = 0; c < buf.ldk; c += V::kLanes) {
+    typename V::F later = V::Zero();  // sum of g2 after the block at hand
+    for (int b = last_block; b >= 0; --b) {
+      const int start = b * kBlockRows;
+      const bool cut = start + kBlockRows > rows;
+      const int end = cut ? rows : start + kBlockRows;
+      typename V::F suffix = Exp2<V>(later);
+      for (int j = end - 1; j >= start; --j) {
+        V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + j * ld + c), suffix));
+        suffix = V::Mul(suffix, V::Load(buf.decay + j * ld + c));
+      }
+      typename V::F log_sum = V::Load(buf.block_log + b * ld + c);
+      if (cut) {  // the sum that gate_cumsum makes when the sequence ends here
+        log_sum = V::Load(buf.g2 + start * ld + c);
+        for (int j = start + 1; j < end; ++j) {
+          log_sum = V::Add(log_sum, V::Load(buf.g2 + j * ld + c));
+        }
+      }
+      later = V::Add(log_sum, later);
+    }
+    typename V::F h, l;
+    Exp2Split<V>(later, &h, &l);
+    V::Store(hi + c, h);
+    V::Store(lo + c, l);
+  }
+}
+
+// out[c] = S[c] (hi[c] + lo[c]) + sum_j kg[j, c] v_new[j]
+template <class V>
+struct AdvanceBody {
+  const float* kg;
+  int64_t ldk;
+  const float* v_new;
+  int64_t ldv;
+  int rows;
+  const float *hi, *lo;
+  ConstState in;
+  State out;
+
+  template <int MR, int NV>
+  void Run(int c, int column) const {
+    Tile<V, MR, NV> tile;
+    for (int r = 0; r < MR; ++r) {
+      const typename V::F h = V::Set(hi[c + r]), l = V::Set(lo[c + r]);
+      for (int n = 0; n < NV; ++n) {
+        const typename V::F s = V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes);
+        tile.c[r][n] = V::Fma(s, l, V::Mul(s, h));
+      }
+    }
+    tile.MultiplyAdd({kg + c, 1, ldk}, v_new + column, ldv, rows);
+    for (int r = 0; r < MR; ++r) {
+      for (int n = 0; n < NV; ++n) {
+        V::Store(out.data + (c + r) * out.ld + column + n * V::kLanes, tile.c[r][n]);
+      }
+    }
+  }
+};
+
+// The state after the chunk's first `rows` rows; `out` may be `in`.
+template <class V>
+void AdvanceState(const ChunkBuffers& buf, int dim_k, int rows, ConstState in, State out) {
+  alignas(64) float hi[kMaxDimPadded], lo[kMaxDimPadded];
+  DecayKeysToEnd<V>(buf, rows, hi, lo);
+  ForEachTile<V>(dim_k, buf.ldv,
+                 AdvanceBody<V>{buf.kg, buf.ldk, buf.v_new, buf.ldv, rows, hi, lo, in, out});
+}
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_INTER_CHUNK_H_

@@ -1,0 +1,240 @@
+// Stage 2, intra_chunk: what the tokens of one chunk mean to each other.
+//
+//   Aqk[i, j] = sum_c q[i, c] k[j, c] 2^(G[i, c] - G[j, c])               j <= i    [64, 64]
+//   L[i, j]   = beta[i] sum_c k[i, c] k[j, c] 2^(G[i, c] - G[j, c])       j <  i    [64, 64]
+//
+// (G: inclusive cumulative gate, base 2; `scale` is applied to the output instead.) fp32 throughout.
+//
+// With safe_gate (IntraChunkProducts): in sub-blocks of 16 rows. Off the diagonal the exponent is
+// split at the start m of the row block, G[i] - G[j] = (G[i] - m) + (m - G[j]); both parts are <= 0
+// for any gate, so that both factors are <= 1 and the sums are plain matrix products. Where a factor
+// underflows, the product is below 2^-126 too. On the diagonal, row j's key is decayed step by step
+// down the block: k[j] decay[j+1] .. decay[i]. Nothing looks at a later row.
+//
+// Without (IntraChunkElementwise): the decay tensor 2^(G[i] - G[j]), element by element.
+#ifndef KDA_CPU_INTRA_CHUNK_H_
+#define KDA_CPU_INTRA_CHUNK_H_
+
+#include "cpu/chunk.h"
+#include "cpu/mma/tile.h"
+#include "cpu/vec/math.h"
+#include "cpu/vec/rows.h"
+
+namespace kda::cpu {
+
+// x <- x / sqrt(sum x^2 + 1e-6). Large rows are scaled by 2^-100 first: their squares overflow.
+template <class V>
+void L2Normalize(float* x, int padded) {
+  typename V::F top = V::Zero();
+  for (int c = 0; c < padded; c += V::kLanes) top = V::Max(V::Abs(V::Load(x + c)), top);
+  alignas(64) float lanes[V::kLanes];
+  V::Store(lanes, top);
+  float largest = 0.0f;
+  for (float lane : lanes) largest = lane > largest ? lane : largest;
+  const bool large = largest > 1.0e12f;
+  const typename V::F shrink = V::Set(large ? 0x1p-100f : 1.0f);
+  typename V::F sum = V::Zero();
+  for (int c = 0; c < padded; c += V::kLanes) {
+    const typename V::F s = V::Mul(V::Load(x + c), shrink);
+    sum = V::Fma(s, s, sum);
+  }
+  const float total = V::Sum(sum) + (large ? 0.0f : 1.0e-6f);
+  const typename V::F norm = V::Set(__builtin_sqrtf(total));
+  for (int c = 0; c < padded; c += V::kLanes) {
+    V::Store(x + c, V::Div(V::Mul(V::Load(x + c), shrink), norm));
+  }
+}
+
+template <class V>
+void LoadKeyRow(const HeadChunk& in, const Rows& rows, int i, float* dst) {
+  LoadRow<V>(rows.dtype, rows.data + i * rows.stride, in.dim_k, dst);
+  if (in.qk_l2norm) L2Normalize<V>(dst, PadTo16<V>(in.dim_k));
+}
+
+template <class V>
+float LoadBeta(const HeadChunk& in, int i) {
+  const float beta = LoadScalar<V>(in.beta.dtype, in.beta.data + i * in.beta.stride);
+  if (!in.beta_logits) return beta;
+  alignas(64) float lanes[V::kLanes];
+  V::Store(lanes, Sigmoid<V>(V::Set(beta)));
+  return lanes[0];
+}
+
+// q, k, beta, and qh, kh relative to the start of each row's 16-row block.
+template <class V>
+void LoadQueriesAndKeys(const HeadChunk& in, const ChunkBuffers& buf) {
+  for (int i = 0; i < in.rows; ++i) {
+    const int64_t at = static_cast<int64_t>(i) * buf.ldk;
+    LoadKeyRow<V>(in, in.q, i, buf.q + at);
+    LoadKeyRow<V>(in, in.k, i, buf.k + at);
+    buf.beta[i] = LoadBeta<V>(in, i);
+    for (int c = 0; c < buf.ldk; c += V::kLanes) {
+      const typename V::F prefix = V::Load(buf.prefix + at + c);
+      V::Store(buf.qh + at + c, V::Mul(V::Load(buf.q + at + c), prefix));
+      V::Store(buf.kh + at + c, V::Mul(V::Load(buf.k + at + c), prefix));
+    }
+  }
+}
+
+// qh, kh from relative to the block's start to relative to the chunk's: times 2^(sum of block_log).
+template <class V>
+void ExtendToChunkStart(const HeadChunk& in, const ChunkBuffers& buf) {
+  for (int c = 0; c < buf.ldk; c += V::kLanes) {
+    typename V::F log_sum = V::Load(buf.block_log + c);
+    for (int start = kBlockRows; start < in.rows; start += kBlockRows) {
+      const typename V::F carry = Exp2<V>(log_sum);
+      const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+      for (int i = start; i < end; ++i) {
+        const int64_t at = static_cast<int64_t>(i) * buf.ldk + c;
+        V::Store(buf.qh + at, V::Mul(V::Load(buf.qh + at), carry));
+        V::Store(buf.kh + at, V::Mul(V::Load(buf.kh + at), carry));
+      }
+      log_sum = V::Add(log_sum, V::Load(buf.block_log + (start / kBlockRows) * int64_t{buf.ldk} + c));
+    }
+  }
+}
+
+// The two dot products of a pair of rows end as vectors of partial sums; this stores their sums.
+template <class V>
+void StorePair(const HeadChunk&, const ChunkBuffers& buf, int i, int j, typename V::F qk,
+               typename V::F kk) {
+  buf.aqk[i * kChunkRows + j] = V::Sum(qk);
+  if (j < i) buf.l[i * kChunkRows + j] = buf.beta[i] * V::Sum(kk);
+}
+
+// The block on the diagonal whose rows are [start, end).
+template <class V>
+void DiagonalBlock(const HeadChunk& in, const ChunkBuffers& buf, int start, int end) {
+  using F = typename V::F;
+  constexpr int kMaxVecs = 128 / V::kLanes;  // a key row is handled in parts of 128 channels
+  for (int j = start; j < end; ++j) {
+    F qk[kBlockRows], kk[kBlockRows];
+    for (int i = 0; i < kBlockRows; ++i) qk[i] = kk[i] = V::Zero();
+    for (int part = 0; part < buf.ldk; part += kMaxVecs * V::kLanes) {
+      const int width = buf.ldk - part < 128 ? buf.ldk - part : 128;
+      const int64_t ld = buf.ldk;
+      alignas(64) float key[128];
+      for (int c = 0; c < width; c += V::kLanes) {
+        const F kj = V::Load(buf.k + j * ld + part + c);
+        qk[0] = V::Fma(V::Load(buf.q + j * ld + part + c), kj, qk[0]);
+        V::Store(key + c, kj);
+      }
+      for (int i = j + 1; i < end; ++i) {
+        F sum_q = qk[i - j], sum_k = kk[i - j];
+        for (int c = 0; c < width; c += V::kLanes) {
+          const int64_t at = i * ld + part + c;
+          const F kj = V::Mul(V::Load(key + c), V::Load(buf.decay + at));
+          V::Store(key + c, kj);
+          sum_q = V::Fma(V::Load(buf.q + at), kj, sum_q);
+          sum_k = V::Fma(V::Load(buf.k + at), kj, sum_k);
+        }
+        qk[i - j] = sum_q;
+        kk[i - j] = sum_k;
+      }
+    }
+    for (int i = j; i < end; ++i) StorePair<V>(in, buf, i, j, qk[i - j], kk[i - j]);
+  }
+}
+
+// kt[:, 0 .. start) is moved from the start of the previous row block to that of the block at
+// `start`, and the previous block's own keys, decayed to its end, join it.
+template <class V>
+void AppendKeys(const ChunkBuffers& buf, int start) {
+  const int block = start - kBlockRows;
+  const int64_t ld = buf.ldk;
+  const float* log_sum = buf.block_log + (block / kBlockRows) * ld;
+  alignas(64) float carry[V::kLanes];
+  for (int c = 0; c < buf.ldk; c += V::kLanes) {
+    if (block > 0) V::Store(carry, Exp2<V>(V::Load(log_sum + c)));
+    for (int r = 0; block > 0 && r < V::kLanes; ++r) {
+      float* row = buf.kt + int64_t{c + r} * kChunkRows;
+      const typename V::F factor = V::Set(carry[r]);
+      for (int j = 0; j < block; j += V::kLanes) {
+        V::Store(row + j, V::Mul(V::Load(row + j), factor));
+      }
+    }
+    alignas(64) float tile[kBlockRows * V::kLanes];
+    typename V::F suffix = V::Set(1.0f);
+    for (int r = kBlockRows - 1; r >= 0; --r) {
+      const int64_t at = (block + r) * ld + c;
+      V::Store(tile + r * V::kLanes, V::Mul(V::Load(buf.k + at), suffix));
+      suffix = V::Mul(suffix, V::Load(buf.decay + at));
+    }
+    for (int r = 0; r < kBlockRows; r += V::kLanes) {
+      V::Transpose(tile + r * V::kLanes, V::kLanes, buf.kt + int64_t{c} * kChunkRows + block + r,
+                   kChunkRows);
+    }
+  }
+}
+
+// One row block of Aqk or L left of the diagonal: rows of `left` times kt[:, 0 .. start).
+template <class V>
+struct StripBody {
+  const float* left;  // [rows, K]
+  int64_t ldk;
+  int dim_k;
+  const float* kt;
+  float* out;         // row i at out + i * 64
+  const float* beta;  // nullptr: 1
+
+  template <int MR, int NV>
+  void Run(int i, int column) const {
+    Tile<V, MR, NV> tile;
+    tile.Zero();
+    tile.MultiplyAdd({left + i * ldk, ldk, 1}, kt + column, kChunkRows, dim_k);
+    for (int r = 0; r < MR; ++r) {
+      const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
+      for (int j = 0; j < NV; ++j) {
+        V::Store(out + (i + r) * kChunkRows + column + j * V::kLanes, V::Mul(factor, tile.c[r][j]));
+      }
+    }
+  }
+};
+
+template <class V>
+void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
+  LoadQueriesAndKeys<V>(in, buf);
+  const int64_t ld = buf.ldk;
+  for (int start = 0; start < in.rows; start += kBlockRows) {
+    const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+    DiagonalBlock<V>(in, buf, start, end);
+    if (start == 0) continue;
+    AppendKeys<V>(buf, start);
+    StripBody<V> strip = {buf.qh + start * ld, ld,      in.dim_k, buf.kt,
+                          buf.aqk + start * kChunkRows, nullptr};
+    ForEachTile<V>(end - start, start, strip);
+    strip.left = buf.kh + start * ld;
+    strip.out = buf.l + start * kChunkRows;
+    strip.beta = buf.beta + start;
+    ForEachTile<V>(end - start, start, strip);
+  }
+  ExtendToChunkStart<V>(in, buf);
+}
+
+template <class V>
+void IntraChunkElementwise(const HeadChunk& in, const ChunkBuffers& buf) {
+  using F = typename V::F;
+  LoadQueriesAndKeys<V>(in, buf);
+  ExtendToChunkStart<V>(in, buf);
+  const int64_t ld = buf.ldk;
+  for (int j = 0; j < in.rows; ++j) {
+    F qk[kChunkRows], kk[kChunkRows];
+    for (int i = j; i < in.rows; ++i) qk[i] = kk[i] = V::Zero();
+    for (int c = 0; c < buf.ldk; c += V::kLanes) {
+      const F kj = V::Load(buf.k + j * ld + c);
+      F exponent = V::Zero();  // G[i] - G[j], summed token by token: exact for equal rows, never NaN
+      for (int i = j; i < in.rows; ++i) {
+        const int64_t at = i * ld + c;
+        if (i > j) exponent = V::Add(exponent, V::Load(buf.g2 + at));
+        const F decayed = V::Mul(kj, Exp2<V>(exponent));
+        qk[i] = V::Fma(V::Load(buf.q + at), decayed, qk[i]);
+        kk[i] = V::Fma(V::Load(buf.k + at), decayed, kk[i]);
+      }
+    }
+    for (int i = j; i < in.rows; ++i) StorePair<V>(in, buf, i, j, qk[i], kk[i]);
+  }
+}
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_INTRA_CHUNK_H_

@@ -1,0 +1,37 @@
+// One row per instruction set: the stages, compiled for it. isa/<name>.cc fills a row, backend.cc
+// picks one.
+#ifndef KDA_CPU_KERNELS_H_
+#define KDA_CPU_KERNELS_H_
+
+#include "cpu/chunk.h"
+#include "cpu/state_io.h"
+
+namespace kda::cpu {
+
+struct Kernels {
+  // Stage gate_cumsum: g -> g2, decay, prefix, block_log.
+  void (*gate_cumsum)(const HeadChunk&, const ChunkBuffers&);
+  // Stage intra_chunk: q, k, beta -> aqk, l, qh, kh (and the loaded q, k, beta).
+  void (*intra_chunk_products)(const HeadChunk&, const ChunkBuffers&);
+  void (*intra_chunk_elementwise)(const HeadChunk&, const ChunkBuffers&);
+  void (*solve_uw)(const HeadChunk&, const ChunkBuffers&, Solver);
+  // Stage inter_chunk: v (or u, w) and the state -> v_new; the state after `rows` rows.
+  void (*delta_rule)(const HeadChunk&, const ChunkBuffers&, ConstState, Solver);
+  void (*delta_rule_uw)(const HeadChunk&, const ChunkBuffers&, ConstState);
+  void (*advance_state)(const ChunkBuffers&, int dim_k, int rows, ConstState, State);
+  // Stage output: o.
+  void (*output)(const HeadChunk&, const ChunkBuffers&, ConstState);
+  // One token of the recurrence.
+  void (*decode_token)(const HeadChunk&, int token, ConstState, State);
+  void (*load_state)(const StateShape&, const char*, State);
+  void (*store_state)(const StateShape&, ConstState, char*);
+  void (*round_state_to_bf16)(int dim_k, State);
+};
+
+extern const Kernels kBaselineKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_KERNELS_H_
