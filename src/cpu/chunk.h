@@ -34,7 +34,8 @@ struct GateParams {
 
 // Inputs and output of a chunk, as they lie in the caller's memory.
 struct HeadChunk {
-  int rows;  // 1 .. 64 tokens
+  int rows;       // 1 .. 64 tokens
+  int more_rows;  // tokens of the sequence after these, 64 at most
   int dim_k, dim_v;
   Rows q, k, v, g, beta;
   GateParams gate;

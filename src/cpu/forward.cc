@@ -59,6 +59,7 @@ HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t firs
   const int64_t qk_head = head / (p.value_heads / p.heads);
   HeadChunk view;
   view.rows = rows;
+  view.more_rows = static_cast<int>(std::min<int64_t>(s.length - first - rows, kChunkRows));
   view.dim_k = static_cast<int>(p.dim_k);
   view.dim_v = static_cast<int>(p.dim_v);
   view.q = RowsOf(p.q, run.buffers.q, s, first, qk_head);
@@ -189,6 +190,7 @@ HeadChunk Gather(const HeadChunk& chunk, float* tiles) {
   const int64_t k = kChunkRows * PaddedDim(chunk.dim_k), v = kChunkRows * PaddedDim(chunk.dim_v);
   const auto at = [tiles](int64_t floats) { return reinterpret_cast<char*>(tiles + floats); };
   HeadChunk tile = chunk;
+  tile.more_rows = 0;
   tile.q = GatherRows(chunk.q, chunk.rows, chunk.dim_k, at(0));
   tile.k = GatherRows(chunk.k, chunk.rows, chunk.dim_k, at(k));
   tile.g = GatherRows(chunk.g, chunk.rows, chunk.dim_k, at(2 * k));

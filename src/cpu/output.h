@@ -25,17 +25,14 @@ struct OutputBody {
     tile.MultiplyAdd({aqk, kChunkRows, 1}, buf.v_new + column, buf.ldv, i);
     tile.MultiplyAddLower({aqk + i, kChunkRows, 1}, buf.v_new + i * int64_t{buf.ldv} + column,
                           buf.ldv);
-    const int size = SizeOf(in.o_dtype);
+    const typename V::F scale = V::Set(in.scale);
+    constexpr int kWidth = NV * V::kLanes;
+    const int count = in.dim_v - column < kWidth ? in.dim_v - column : kWidth;
     for (int r = 0; r < MR; ++r) {
-      char* row = in.o + (i + r) * in.o_stride;
-      for (int n = 0; n < NV; ++n) {
-        const int at = column + n * V::kLanes;
-        if (at >= in.dim_v) break;
-        alignas(64) float lanes[V::kLanes];
-        V::Store(lanes, V::Mul(V::Set(in.scale), tile.c[r][n]));
-        const int count = in.dim_v - at < V::kLanes ? in.dim_v - at : V::kLanes;
-        StoreRow<V>(in.o_dtype, lanes, count, row + int64_t{at} * size);
-      }
+      alignas(64) float row[kWidth];
+      for (int n = 0; n < NV; ++n) V::Store(row + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
+      char* const o = in.o + (i + r) * in.o_stride + int64_t{column} * SizeOf(in.o_dtype);
+      StoreRow<V>(in.o_dtype, row, count, o);
     }
   }
 };

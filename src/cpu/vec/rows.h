@@ -13,65 +13,80 @@ int PadTo16(int n) {
   return (n + kDimAlign - 1) & ~(kDimAlign - 1);
 }
 
-template <class V>
-typename V::F LoadAs(DType dtype, const char* p) {
-  switch (dtype) {
-    case DType::kBF16:
-      return V::LoadBf16(reinterpret_cast<const uint16_t*>(p));
-    case DType::kF16:
-      return V::LoadF16(reinterpret_cast<const uint16_t*>(p));
-    default:
-      return V::Load(reinterpret_cast<const float*>(p));
-  }
-}
-
-template <class V>
-void StoreAs(DType dtype, char* p, typename V::F x) {
-  switch (dtype) {
-    case DType::kBF16:
-      return V::StoreBf16(reinterpret_cast<uint16_t*>(p), x);
-    case DType::kF16:
-      return V::StoreF16(reinterpret_cast<uint16_t*>(p), x);
-    default:
-      return V::Store(reinterpret_cast<float*>(p), x);
-  }
-}
-
 static constexpr int SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
-// dst[0, n) = src, dst[n, pad16(n)) = 0.
-template <class V>
-void LoadRow(DType dtype, const char* src, int n, float* dst) {
-  const int size = SizeOf(dtype);
+template <class V, DType D>
+typename V::F LoadAs(const char* p) {
+  if constexpr (D == DType::kBF16) return V::LoadBf16(reinterpret_cast<const uint16_t*>(p));
+  if constexpr (D == DType::kF16) return V::LoadF16(reinterpret_cast<const uint16_t*>(p));
+  if constexpr (D == DType::kF32) return V::Load(reinterpret_cast<const float*>(p));
+}
+
+template <class V, DType D>
+void StoreAs(char* p, typename V::F x) {
+  if constexpr (D == DType::kBF16) V::StoreBf16(reinterpret_cast<uint16_t*>(p), x);
+  if constexpr (D == DType::kF16) V::StoreF16(reinterpret_cast<uint16_t*>(p), x);
+  if constexpr (D == DType::kF32) V::Store(reinterpret_cast<float*>(p), x);
+}
+
+template <class V, DType D>
+void LoadRowAs(const char* src, int n, float* dst) {
+  constexpr int kSize = SizeOf(D);
   const int full = n - n % V::kLanes;
-  for (int c = 0; c < full; c += V::kLanes) V::Store(dst + c, LoadAs<V>(dtype, src + c * size));
-  if (full == n && n % kDimAlign == 0) return;
+  for (int c = 0; c < full; c += V::kLanes) V::Store(dst + c, LoadAs<V, D>(src + c * kSize));
+  if (n % kDimAlign == 0) return;
   // The tail goes through a zeroed copy so that nothing past the row is read.
   alignas(64) char tail[64] = {};
-  for (int b = 0; b < (n - full) * size; ++b) tail[b] = src[full * size + b];
-  if (full < n) V::Store(dst + full, LoadAs<V>(dtype, tail));
+  for (int b = 0; b < (n - full) * kSize; ++b) tail[b] = src[full * kSize + b];
+  if (full < n) V::Store(dst + full, LoadAs<V, D>(tail));
   const int written = full < n ? full + V::kLanes : full;
   for (int c = written; c < PadTo16<V>(n); c += V::kLanes) V::Store(dst + c, V::Zero());
 }
 
+// dst[0, n) = src, dst[n, pad16(n)) = 0.
 template <class V>
-void StoreRow(DType dtype, const float* src, int n, char* dst) {
-  const int size = SizeOf(dtype);
+void LoadRow(DType dtype, const char* src, int n, float* dst) {
+  switch (dtype) {
+    case DType::kBF16:
+      return LoadRowAs<V, DType::kBF16>(src, n, dst);
+    case DType::kF16:
+      return LoadRowAs<V, DType::kF16>(src, n, dst);
+    default:
+      return LoadRowAs<V, DType::kF32>(src, n, dst);
+  }
+}
+
+template <class V, DType D>
+void StoreRowAs(const float* src, int n, char* dst) {
+  constexpr int kSize = SizeOf(D);
   const int full = n - n % V::kLanes;
-  for (int c = 0; c < full; c += V::kLanes) StoreAs<V>(dtype, dst + c * size, V::Load(src + c));
+  for (int c = 0; c < full; c += V::kLanes) StoreAs<V, D>(dst + c * kSize, V::Load(src + c));
   if (full == n) return;
   alignas(64) char tail[64];
-  StoreAs<V>(dtype, tail, V::Load(src + full));  // src is padded
-  for (int b = 0; b < (n - full) * size; ++b) dst[full * size + b] = tail[b];
+  StoreAs<V, D>(tail, V::Load(src + full));  // src is padded
+  for (int b = 0; b < (n - full) * kSize; ++b) dst[full * kSize + b] = tail[b];
+}
+
+// src is readable up to pad16(n).
+template <class V>
+void StoreRow(DType dtype, const float* src, int n, char* dst) {
+  switch (dtype) {
+    case DType::kBF16:
+      return StoreRowAs<V, DType::kBF16>(src, n, dst);
+    case DType::kF16:
+      return StoreRowAs<V, DType::kF16>(src, n, dst);
+    default:
+      return StoreRowAs<V, DType::kF32>(src, n, dst);
+  }
 }
 
 template <class V>
 float LoadScalar(DType dtype, const char* src) {
   alignas(64) char element[64] = {};
   for (int b = 0; b < SizeOf(dtype); ++b) element[b] = src[b];
-  alignas(64) float lanes[V::kLanes];
-  V::Store(lanes, LoadAs<V>(dtype, element));
-  return lanes[0];
+  alignas(64) float row[kDimAlign];
+  LoadRow<V>(dtype, element, 1, row);
+  return row[0];
 }
 
 }  // namespace kda::cpu
