@@ -1,0 +1,31 @@
+// The vector layer's functions over arrays, one table per instruction set, for vec_test.cc. The
+// files that fill a table are compiled for their instruction set and include no std headers.
+#ifndef KDA_TESTS_STAGES_PRIMITIVES_H_
+#define KDA_TESTS_STAGES_PRIMITIVES_H_
+
+#include <cstdint>
+
+namespace kda::cpu {
+
+struct Primitives {
+  int lanes;
+  // Over n floats, n a multiple of 16.
+  void (*exp2)(const float* x, float* y, int n);
+  void (*exp2_split)(const float* x, float* hi, float* lo, int n);
+  void (*sigmoid)(const float* x, float* y, int n);
+  void (*softplus_times_pow2)(const float* x, float exponent, float* y, int n);
+  void (*l2_normalize)(float* x, int n);
+  // Rows of any length; dtype as kda_dtype.
+  void (*load_row)(int dtype, const char* src, int n, float* dst);
+  void (*store_row)(int dtype, const float* src, int n, char* dst);
+  // A lanes x lanes tile.
+  void (*transpose)(const float* src, int64_t lds, float* dst, int64_t ldd);
+};
+
+extern const Primitives kBaselinePrimitives;
+extern const Primitives kAvx2Primitives;
+extern const Primitives kAvx512Primitives;
+
+}  // namespace kda::cpu
+
+#endif  // KDA_TESTS_STAGES_PRIMITIVES_H_

@@ -1,0 +1,62 @@
+// Fills a table of primitives.h for a vector type.
+#ifndef KDA_TESTS_STAGES_PRIMITIVES_OF_H_
+#define KDA_TESTS_STAGES_PRIMITIVES_OF_H_
+
+#include "cpu/intra_chunk.h"
+#include "cpu/vec/math.h"
+#include "cpu/vec/rows.h"
+#include "stages/primitives.h"
+
+namespace kda::cpu {
+
+template <class V>
+void Exp2Array(const float* x, float* y, int n) {
+  for (int i = 0; i < n; i += V::kLanes) V::Store(y + i, Exp2<V>(V::Load(x + i)));
+}
+
+template <class V>
+void Exp2SplitArray(const float* x, float* hi, float* lo, int n) {
+  for (int i = 0; i < n; i += V::kLanes) {
+    typename V::F h, l;
+    Exp2Split<V>(V::Load(x + i), &h, &l);
+    V::Store(hi + i, h);
+    V::Store(lo + i, l);
+  }
+}
+
+template <class V>
+void SigmoidArray(const float* x, float* y, int n) {
+  for (int i = 0; i < n; i += V::kLanes) V::Store(y + i, Sigmoid<V>(V::Load(x + i)));
+}
+
+template <class V>
+void SoftplusArray(const float* x, float exponent, float* y, int n) {
+  for (int i = 0; i < n; i += V::kLanes) {
+    V::Store(y + i, SoftplusTimesPow2<V>(V::Load(x + i), V::Set(exponent)));
+  }
+}
+
+template <class V>
+void LoadRowOf(int dtype, const char* src, int n, float* dst) {
+  LoadRow<V>(static_cast<DType>(dtype), src, n, dst);
+}
+
+template <class V>
+void StoreRowOf(int dtype, const float* src, int n, char* dst) {
+  StoreRow<V>(static_cast<DType>(dtype), src, n, dst);
+}
+
+template <class V>
+void TransposeOf(const float* src, int64_t lds, float* dst, int64_t ldd) {
+  V::Transpose(src, lds, dst, ldd);
+}
+
+template <class V>
+constexpr Primitives PrimitivesOf() {
+  return {V::kLanes,        Exp2Array<V>,     Exp2SplitArray<V>, SigmoidArray<V>, SoftplusArray<V>,
+          L2Normalize<V>,   LoadRowOf<V>,     StoreRowOf<V>,     TransposeOf<V>};
+}
+
+}  // namespace kda::cpu
+
+#endif  // KDA_TESTS_STAGES_PRIMITIVES_OF_H_

@@ -1,0 +1,276 @@
+// The vector layer against libm in double precision, on every instruction set of this machine.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "cpu/forward.h"
+#include "stages/primitives.h"
+
+namespace kda::cpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+class VecTest : public testing::TestWithParam<kda_isa> {
+ protected:
+  void SetUp() override {
+    if (!core::IsaAvailable(GetParam())) {
+      GTEST_SKIP() << "this machine (or KDA_MAX_ISA) has no " << kda_isa_name(GetParam());
+    }
+  }
+  const Primitives& Table() const {
+    return GetParam() == KDA_ISA_AVX512 ? kAvx512Primitives
+           : GetParam() == KDA_ISA_AVX2 ? kAvx2Primitives
+                                        : kBaselinePrimitives;
+  }
+  std::vector<float> Exp2(std::vector<float> x) const {
+    x.resize((x.size() + 15) / 16 * 16, 0.0f);
+    std::vector<float> y(x.size());
+    const FloatMode mode;  // as the kernels run
+    Table().exp2(x.data(), y.data(), static_cast<int>(x.size()));
+    return y;
+  }
+  std::vector<float> Softplus(std::vector<float> x, float exponent) const {
+    x.resize((x.size() + 15) / 16 * 16, 0.0f);
+    std::vector<float> y(x.size());
+    const FloatMode mode;
+    Table().softplus_times_pow2(x.data(), exponent, y.data(), static_cast<int>(x.size()));
+    return y;
+  }
+};
+
+double RelativeError(double got, double want) { return std::abs(got - want) / std::abs(want); }
+
+TEST_P(VecTest, Exp2InEveryBinadeOfItsArgument) {
+  // 4096 points a binade, both ends of the reduced range among them.
+  std::vector<float> x;
+  for (int e = -30; e <= 6; ++e) {
+    for (int i = 0; i < 4096; ++i) {
+      const float magnitude = std::ldexp(1.0f + static_cast<float>(i) / 4096.0f, e);
+      x.push_back(-magnitude);
+      if (magnitude <= 126.0f) x.push_back(magnitude);
+    }
+  }
+  const std::vector<float> y = Exp2(x);
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = std::exp2(static_cast<double>(x[i]));
+    if (want < 4 * std::numeric_limits<float>::min()) {
+      // A product of the unfused baseline may be flushed to zero down here.
+      EXPECT_LE(std::abs(y[i] - want), std::numeric_limits<float>::min()) << x[i];
+    } else {
+      worst = std::max(worst, RelativeError(y[i], want));
+    }
+  }
+  EXPECT_LT(worst, 2 * std::ldexp(1.0, -23));  // 2 ulp
+}
+
+TEST_P(VecTest, Exp2AtTheEnds) {
+  const std::vector<float> y = Exp2({-kInf, -1e30f, -127.0f, -126.0f, 0.0f, -0.0f, 1.0f, kNaN});
+  EXPECT_EQ(y[0], 0.0f);
+  EXPECT_EQ(y[1], 0.0f);
+  EXPECT_EQ(y[2], 0.0f);
+  EXPECT_EQ(y[3], std::ldexp(1.0f, -126));
+  EXPECT_EQ(y[4], 1.0f);
+  EXPECT_EQ(y[5], 1.0f);
+  EXPECT_EQ(y[6], 2.0f);
+  EXPECT_TRUE(std::isnan(y[7]));
+}
+
+TEST_P(VecTest, Exp2SplitKeepsTheDistanceFromOne) {
+  std::vector<float> x;
+  for (int e = -40; e <= 6; ++e) {
+    for (int i = 0; i < 64; ++i) x.push_back(-std::ldexp(1.0f + static_cast<float>(i) / 64.0f, e));
+  }
+  x.resize((x.size() + 15) / 16 * 16, -kInf);
+  std::vector<float> hi(x.size()), lo(x.size());
+  {
+    const FloatMode mode;
+    Table().exp2_split(x.data(), hi.data(), lo.data(), static_cast<int>(x.size()));
+  }
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_TRUE(hi[i] == 0.0f || hi[i] == 1.0f);
+    const double part = hi[i] == 1.0f ? std::expm1(static_cast<double>(x[i]) * M_LN2)
+                                      : std::exp2(static_cast<double>(x[i]));
+    if (std::abs(part) < std::numeric_limits<float>::min() * 1.001) {
+      EXPECT_LT(std::abs(lo[i]), std::numeric_limits<float>::min() * 1.01) << x[i];
+    } else {
+      EXPECT_LT(RelativeError(lo[i], part), 4 * std::ldexp(1.0, -23)) << x[i];
+    }
+  }
+}
+
+TEST_P(VecTest, SigmoidIncludingItsTails) {
+  std::vector<float> x = {-kInf, -1e30f, -104.0f, -88.0f, -20.0f, -5.0f,   -1e-3f, 0.0f,
+                          1e-3f, 5.0f,   20.0f,   88.0f,  104.0f, 1e30f, kInf,   kNaN};
+  std::vector<float> y(16);
+  {
+    const FloatMode mode;
+    Table().sigmoid(x.data(), y.data(), 16);
+  }
+  for (size_t i = 0; i < 15; ++i) {
+    const double want = std::isinf(std::exp(-static_cast<double>(x[i])))
+                            ? 0
+                            : 1 / (1 + std::exp(-static_cast<double>(x[i])));
+    // e^-x carries the rounding of x log2(e); below 2^-126 there is nothing.
+    const double steps = want == 0 ? 0 : 1 + std::abs(std::min(x[i], 0.0f));
+    EXPECT_NEAR(y[i], want, 3e-7 * want * steps + 1e-37) << x[i];
+  }
+  EXPECT_EQ(y[14], 1.0f);
+  EXPECT_TRUE(std::isnan(y[15]));
+}
+
+TEST_P(VecTest, SoftplusIncludingItsTails) {  // KC-A10
+  const std::vector<float> x = {-200.0f, -87.0f, -20.1f, -16.01f, -15.99f, -2.0f, -1e-8f, 0.0f,
+                                1e-8f,   0.5f,   2.0f,   19.9f,   20.1f,   88.0f, 1000.0f, 3e38f};
+  // The power of two brings each result into the range of fp32.
+  for (float exponent : {0.0f, 100.0f, -100.0f}) {
+    const std::vector<float> y = Softplus(x, exponent);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double v = x[i];
+      const double softplus = v > 0 ? v + std::log1p(std::exp(-v)) : std::log1p(std::exp(v));
+      const double want = std::ldexp(softplus, static_cast<int>(exponent));
+      if (want > std::numeric_limits<float>::max()) {
+        EXPECT_EQ(y[i], kInf) << x[i];
+      } else if (want < std::numeric_limits<float>::min()) {
+        EXPECT_EQ(y[i], 0.0f) << x[i];
+      } else {
+        EXPECT_LT(RelativeError(y[i], want), 1e-6) << x[i] << " times 2^" << exponent;
+      }
+    }
+  }
+  const std::vector<float> ends = Softplus({-kInf, kInf, -1e30f, kNaN}, 0.0f);
+  EXPECT_EQ(ends[0], 0.0f);
+  EXPECT_EQ(ends[1], kInf);
+  EXPECT_EQ(ends[2], 0.0f);
+  EXPECT_TRUE(std::isnan(ends[3]));
+}
+
+TEST_P(VecTest, L2NormalizeAtEveryAmplitude) {  // KC-D09
+  for (double amplitude : {0.0, 1e-20, 1e-5, 1e-3, 1.0, 1e5, 1e11, 1e13, 1e19, 1e37}) {
+    std::vector<float> x(128);
+    double sum = 1e-6;
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = static_cast<float>(amplitude * std::sin(static_cast<double>(i) + 1));
+      sum += static_cast<double>(x[i]) * x[i];
+    }
+    std::vector<float> y = x;
+    {
+      const FloatMode mode;
+      Table().l2_normalize(y.data(), 128);
+    }
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double want = x[i] / std::sqrt(sum);
+      ASSERT_NEAR(y[i], want, 1e-6 * std::abs(want)) << amplitude;
+    }
+  }
+}
+
+TEST_P(VecTest, EveryHalfGoesThroughARowUnchanged) {
+  for (int dtype : {KDA_BF16, KDA_F16}) {
+    std::vector<uint16_t> half(1 << 16), back(1 << 16);
+    for (size_t i = 0; i < half.size(); ++i) half[i] = static_cast<uint16_t>(i);
+    std::vector<float> value(half.size());
+    {
+      const FloatMode mode;
+      Table().load_row(dtype, reinterpret_cast<const char*>(half.data()), 1 << 16, value.data());
+      Table().store_row(dtype, value.data(), 1 << 16, reinterpret_cast<char*>(back.data()));
+    }
+    const int mantissa = dtype == KDA_BF16 ? 7 : 10;
+    for (size_t i = 0; i < half.size(); ++i) {
+      const int exponent_bits = 15 - mantissa;
+      const uint32_t exponent = (half[i] & 0x7fffu) >> mantissa;
+      const double fraction = half[i] & ((1u << mantissa) - 1);
+      const bool special = exponent == (1u << exponent_bits) - 1;
+      if (special && fraction != 0) {
+        ASSERT_TRUE(std::isnan(value[i])) << i;
+        ASSERT_EQ(back[i] & ~(1u << (mantissa - 1)), half[i] & ~(1u << (mantissa - 1))) << i;
+        continue;
+      }
+      const int bias = (1 << (exponent_bits - 1)) - 1;
+      const double magnitude =
+          special ? static_cast<double>(kInf)
+          : exponent == 0
+              ? std::ldexp(fraction, 1 - bias - mantissa)
+              : std::ldexp(1 + std::ldexp(fraction, -mantissa), static_cast<int>(exponent) - bias);
+      ASSERT_EQ(static_cast<double>(value[i]), half[i] & 0x8000 ? -magnitude : magnitude) << i;
+      ASSERT_EQ(back[i], half[i]) << i;
+    }
+  }
+}
+
+TEST_P(VecTest, HalvesRoundToNearestEven) {
+  for (int dtype : {KDA_BF16, KDA_F16}) {
+    for (uint32_t h = 0; h < 0x7f00; h += 3) {
+      // The two neighbours h and h + 1 (finite), and points around their middle.
+      const uint16_t pair[2] = {static_cast<uint16_t>(h), static_cast<uint16_t>(h + 1)};
+      float ends[16];
+      if (dtype == KDA_F16 && h + 1 >= 0x7c00) break;
+      Table().load_row(dtype, reinterpret_cast<const char*>(pair), 2, ends);
+      const float middle =
+          static_cast<float>((static_cast<double>(ends[0]) + static_cast<double>(ends[1])) / 2);
+      if (middle < std::numeric_limits<float>::min()) continue;
+      const float x[16] = {std::nextafter(middle, 0.0f), middle, std::nextafter(middle, kInf),
+                           -middle};
+      uint16_t got[4];
+      Table().store_row(dtype, x, 4, reinterpret_cast<char*>(got));
+      const uint16_t even = h % 2 == 0 ? pair[0] : pair[1];
+      ASSERT_EQ(got[0], pair[0]) << h;
+      ASSERT_EQ(got[1], even) << h;
+      ASSERT_EQ(got[2], pair[1]) << h;
+      ASSERT_EQ(got[3], even | 0x8000) << h;
+    }
+  }
+}
+
+TEST_P(VecTest, RowsOfEveryLengthStayInside) {
+  for (int dtype : {KDA_F32, KDA_BF16, KDA_F16}) {
+    const int size = dtype == KDA_F32 ? 4 : 2;
+    for (int n = 1; n <= 256; ++n) {
+      const int padded = (n + 15) / 16 * 16;
+      // Exactly n elements: a sanitizer sees any read past them.
+      std::vector<char> src(static_cast<size_t>(n * size), 0), dst(src.size() + 8, 0x55);
+      for (int i = 0; i < n; ++i) {
+        const float one = 1.0f;
+        const uint16_t half = dtype == KDA_BF16 ? 0x3f80 : 0x3c00;
+        std::memcpy(&src[static_cast<size_t>(i * size)],
+                    dtype == KDA_F32 ? static_cast<const void*>(&one) : &half,
+                    static_cast<size_t>(size));
+      }
+      std::vector<float> row(static_cast<size_t>(padded) + 1, 7.0f);
+      Table().load_row(dtype, src.data(), n, row.data());
+      for (int i = 0; i < padded; ++i) ASSERT_EQ(row[static_cast<size_t>(i)], i < n ? 1.0f : 0.0f);
+      ASSERT_EQ(row[static_cast<size_t>(padded)], 7.0f);
+      Table().store_row(dtype, row.data(), n, dst.data());
+      ASSERT_EQ(std::memcmp(dst.data(), src.data(), src.size()), 0);
+      for (size_t i = src.size(); i < dst.size(); ++i) ASSERT_EQ(dst[i], 0x55);
+    }
+  }
+}
+
+TEST_P(VecTest, TransposeMovesEveryElement) {
+  const int n = Table().lanes;
+  std::vector<float> src(static_cast<size_t>(n * 20)), dst(static_cast<size_t>(n * 24), -1.0f);
+  for (size_t i = 0; i < src.size(); ++i) src[i] = static_cast<float>(i);
+  Table().transpose(src.data(), 20, dst.data(), 24);
+  for (int r = 0; r < n; ++r) {
+    for (int c = 0; c < n; ++c) {
+      ASSERT_EQ(dst[static_cast<size_t>(c * 24 + r)], src[static_cast<size_t>(r * 20 + c)]);
+    }
+  }
+}
+
+std::string IsaName(const testing::TestParamInfo<kda_isa>& info) {
+  return kda_isa_name(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(Isa, VecTest,
+                         testing::Values(KDA_ISA_BASELINE, KDA_ISA_AVX2, KDA_ISA_AVX512), IsaName);
+
+}  // namespace
+}  // namespace kda::cpu
