@@ -1,0 +1,59 @@
+// One fp64 oracle per stage of the chunked form, for tests of the kernels' stages. Per head and
+// chunk of `rows` tokens; matrices row-major; G in base 2.
+//
+//   Aqk[i,j] = scale sum_c q[i,c] k[j,c] 2^(G[i,c] - G[j,c])      j <= i, else 0
+//   L[i,j]   = beta[i] sum_c k[i,c] k[j,c] 2^(G[i,c] - G[j,c])    j <  i, else 0
+//   u = (I + L)^-1 (beta v)     w = (I + L)^-1 (beta k 2^G)     kg[j] = k[j] 2^(G[last] - G[j])
+//   v_new = u - w S             o = scale (q 2^G) S + Aqk v_new     S <- 2^G[last] S + kg^T v_new
+//
+// G[i] - G[j] is formed as the sum of the gates of rows j + 1 .. i: a gate of -inf, whose prefix
+// sums differ by NaN, then means what it says.
+#ifndef KDA_REFERENCE_STAGES_H_
+#define KDA_REFERENCE_STAGES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/recurrence.h"
+
+namespace kda::reference {
+
+using Matrix = std::vector<double>;
+
+// A chunk ready for the recurrence: l2norm, beta and gate activations done.
+struct Chunk {
+  Dims dims = {0, 0};
+  int64_t rows = 0;
+  double scale = 1;
+  Matrix q, k;  // [rows, dim_k]
+  Matrix v;     // [rows, dim_v]
+  Matrix g2;    // [rows, dim_k] log2 of each token's decay
+  Matrix beta;  // [rows]
+};
+
+// G [rows, dim_k]: inclusive prefix sum of g2.
+Matrix GateCumsum(const Chunk& chunk);
+
+struct IntraChunk {
+  Matrix Aqk, L;  // [rows, rows]
+  Matrix u;       // [rows, dim_v]
+  Matrix w, kg;   // [rows, dim_k]
+};
+IntraChunk ComputeIntraChunk(const Chunk& chunk);
+
+struct InterChunk {
+  Matrix v_new;  // [rows, dim_v]
+  Matrix state;  // [dim_k, dim_v] after the chunk
+};
+InterChunk ComputeInterChunk(const Chunk& chunk, const IntraChunk& intra, const Matrix& state);
+
+// o [rows, dim_v]; `state` is the one before the chunk.
+Matrix Output(const Chunk& chunk, const IntraChunk& intra, const Matrix& v_new,
+              const Matrix& state);
+
+// 2^(sum of g2[first .. last, channel]); 1 for an empty range.
+double DecayOver(const Chunk& chunk, int64_t first, int64_t last, int64_t channel);
+
+}  // namespace kda::reference
+
+#endif  // KDA_REFERENCE_STAGES_H_
