@@ -1,0 +1,141 @@
+// kda info: what this machine and this build can do.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/error.h"
+#include "cli/flags.h"
+#include "cli/generator.h"
+#include "cli/table.h"
+
+namespace kda::cli {
+namespace {
+
+struct InfoFlags {
+  bool limits = false, switches = false, json = false;
+};
+
+std::string Number(double value) { return fmt::format("{:.12g}", value); }
+
+Table LimitsTable() {
+  Table table({"limit", "smallest", "largest", "note"});
+  kda_limit_info limit;
+  for (int32_t i = 0; kda_limit(i, &limit) != 0; ++i) {
+    table.Add({limit.name, Number(limit.min), Number(limit.max), limit.note});
+  }
+  return table;
+}
+
+Table SwitchesTable() {
+  Table table({"switch", "stage", "needs", "effect", "same bits on and off"});
+  kda_switch_info info;
+  for (int32_t i = 0; kda_switch(i, &info) != 0; ++i) {
+    table.Add({info.name, info.stage, info.needs[0] == '\0' ? "-" : info.needs, info.effect,
+               info.same_bits != 0 ? "yes" : "no"});
+  }
+  return table;
+}
+
+Table RungsTable() {
+  Table table({"rung", "switches on"});
+  const char* name = nullptr;
+  uint32_t on = 0;
+  for (int32_t i = 0; kda_rung(i, &name, &on) != 0; ++i) {
+    table.Add({name, on == 0 ? "none" : fmt::format("{}", fmt::join(SwitchNames(on), ", "))});
+  }
+  return table;
+}
+
+// What would run for each instruction set, on a K3-like problem; nothing is run.
+Json Kernels() {
+  Json kernels = Json::array();
+  Case problem = PackedCase(MakeInputs({}, 8, 128, 1), Batch::Of(1, 128));
+  DescribeOutputs(KDA_BF16, &problem);
+  for (int32_t isa = KDA_ISA_AUTO; kda_isa_name(isa) != nullptr; ++isa) {
+    Json kernel = {{"isa", kda_isa_name(isa)}};
+    kernel["available"] = isa == KDA_ISA_AUTO || kda_isa_available(isa) != 0;
+    if (kernel["available"].get<bool>()) {
+      Options options;
+      options.isa = isa;
+      options.threads = 1;
+      kernel["ran"] = RanJson(CreatePlan(problem, options));
+    }
+    kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
+Json TablesJson() {
+  Json json;
+  json["limits"] = Json::array();
+  kda_limit_info limit;
+  for (int32_t i = 0; kda_limit(i, &limit) != 0; ++i) {
+    json["limits"].push_back(
+        {{"name", limit.name}, {"min", limit.min}, {"max", limit.max}, {"note", limit.note}});
+  }
+  json["switches"] = Json::array();
+  kda_switch_info info;
+  for (int32_t i = 0; kda_switch(i, &info) != 0; ++i) {
+    json["switches"].push_back({{"name", info.name},
+                                {"stage", info.stage},
+                                {"needs", info.needs},
+                                {"effect", info.effect},
+                                {"same_bits", info.same_bits != 0}});
+  }
+  json["rungs"] = Json::array();
+  const char* name = nullptr;
+  uint32_t on = 0;
+  for (int32_t i = 0; kda_rung(i, &name, &on) != 0; ++i) {
+    json["rungs"].push_back({{"name", name}, {"switches", SwitchNames(on)}});
+  }
+  return json;
+}
+
+void PrintForPeople(const Json& kernels, const Json& manifest) {
+  const CpuInfo cpu = ReadCpuInfo();
+  fmt::print("kda {} ({}, {}, {})\n", kda_version_string(),
+             manifest["git_commit"].get<std::string>(), manifest["compiler"].get<std::string>(),
+             manifest["build_type"].get<std::string>());
+  fmt::print("CPU: {}, {} processors usable\n", cpu.model, cpu.processors);
+  fmt::print("CPU features: {}\n", fmt::join(cpu.features, " "));
+  fmt::print("KDA_MAX_ISA: {}\n\n", manifest["KDA_MAX_ISA"].is_null()
+                                        ? "not set"
+                                        : manifest["KDA_MAX_ISA"].get<std::string>());
+  fmt::print("Instruction sets, and what runs with each (one thread, K = V = 128):\n");
+  for (const Json& kernel : kernels) {
+    fmt::print("  {:<9} {}\n", kernel["isa"].get<std::string>(),
+               kernel["available"].get<bool>() ? kernel["ran"]["description"].get<std::string>()
+                                               : "not on this machine");
+  }
+  fmt::print("\nThe ladder's rungs (kda ladder measures them):\n{}", RungsTable().Text());
+  fmt::print("\nMore: kda info --switches, kda info --limits, kda info --json\n");
+}
+
+}  // namespace
+
+void AddInfo(CLI::App* app, Context* context) {
+  const auto flags = std::make_shared<InfoFlags>();
+  CLI::App* command =
+      app->add_subcommand("info", "CPU, instruction sets, what would run, limits, versions");
+  command->footer("Examples:\n  kda info\n  kda info --limits      the validator's limits, as "
+                  "markdown\n  KDA_MAX_ISA=avx2 kda info");
+  command->add_flag("--limits", flags->limits, "only the table of limits, as markdown");
+  command->add_flag("--switches", flags->switches, "only the table of switches, as markdown");
+  command->add_flag("--json", flags->json, "everything, for machines");
+  command->callback([flags, context] {
+    if (flags->json) {
+      Json json = {{"version", kda_version_string()}, {"manifest", Manifest(*context)}};
+      json["isas"] = Kernels();
+      json.update(TablesJson());
+      fmt::print("{}\n", json.dump(2));
+      return;
+    }
+    if (flags->limits) fmt::print("{}", LimitsTable().Markdown());
+    if (flags->switches) fmt::print("{}", SwitchesTable().Markdown());
+    if (!flags->limits && !flags->switches) PrintForPeople(Kernels(), Manifest(*context));
+  });
+}
+
+}  // namespace kda::cli

@@ -1,0 +1,177 @@
+// kda verify: a problem against the fp64 oracle.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/error.h"
+#include "cli/flags.h"
+#include "cli/generator.h"
+#include "cli/oracle.h"
+#include "cli/progress.h"
+#include "cli/safetensors.h"
+#include "cli/table.h"
+#include "cli/workload.h"
+
+namespace kda::cli {
+namespace {
+
+struct VerifyFlags {
+  std::string input, save_input;
+  int64_t batch = 2, seqlen = 200, heads = 2;
+  GeneratorFlags generator;
+  ProblemFlags problem;
+  ExecutionFlags execution;
+  double tolerance = 0;  // 0: RelativeLimit
+  bool json = false;
+};
+
+const char kFooter[] =
+    "A tensor passes when its relative Frobenius error ||x - oracle|| / ||oracle|| is at most 6e-3,\n"
+    "or 2e-5 where all inputs and the output are fp32 (another limit: --tolerance), and it is finite\n"
+    "where the oracle is. Exit code 1 when one does not.\n"
+    "Examples:\n"
+    "  kda verify --batch 3 --seqlen 130 --heads 4             generated inputs, bounded gate\n"
+    "  kda verify --input in.safetensors --gate softplus       your own (tensors: kda run --help)\n"
+    "  kda verify --dtype fp32 --gate-dtype fp32 --rung original --isa baseline";
+
+// The same file that `kda run --input` reads.
+void SaveInput(const std::string& path, const Case& problem) {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const auto add = [&](const char* name, const Tensor& tensor) {
+    if (tensor.present()) tensors.emplace_back(name, tensor);
+  };
+  add("q", problem.q);
+  add("k", problem.k);
+  add("v", problem.v);
+  add("g", problem.g);
+  add("beta", problem.beta);
+  add("A_log", problem.A_log);
+  add("dt_bias", problem.dt_bias);
+  add("initial_state", problem.initial_state);
+  add("cu_seqlens", problem.cu_seqlens);
+  WriteSafetensors(path, tensors);
+}
+
+Case MakeCase(VerifyFlags* flags, std::vector<std::string>* unused) {
+  if (!flags->input.empty()) return ReadCase(flags->input, unused);
+  flags->generator.gate = flags->problem.gate;
+  flags->generator.beta_logits = flags->problem.beta_logits;
+  const Batch batch = Batch::Of(flags->batch, flags->seqlen);
+  const Case inputs =
+      MakeInputs(flags->generator, flags->heads, batch.Tokens(), batch.sequences());
+  return PackedCase(inputs, batch);
+}
+
+void PrintTable(const std::vector<Verdict>& verdicts) {
+  Table table({"tensor", "max error", "relative error", "limit", "elements", "result"});
+  for (const Verdict& verdict : verdicts) {
+    const Difference& d = verdict.difference;
+    const std::string result =
+        verdict.Passed() ? "good"
+        : d.mismatched_non_finite > 0
+            ? fmt::format("OFF: {} elements not finite as they should be", d.mismatched_non_finite)
+            : "OFF";
+    table.Add({verdict.tensor, fmt::format("{:.2e}", d.max_abs),
+               fmt::format("{:.2e}", d.RelativeFrobenius()), fmt::format("{:.0e}", verdict.limit),
+               fmt::format("{}", d.elements), result});
+  }
+  fmt::print("{}", table.Text());
+}
+
+Json VerdictsJson(const std::vector<Verdict>& verdicts) {
+  Json tensors = Json::object();
+  for (const Verdict& verdict : verdicts) {
+    const Difference& d = verdict.difference;
+    tensors[verdict.tensor] = {{"max_error", d.max_abs},
+                               {"relative_error", d.RelativeFrobenius()},
+                               {"relative_limit", verdict.limit},
+                               {"elements", d.elements},
+                               {"not_finite_as_oracle", d.mismatched_non_finite},
+                               {"passed", verdict.Passed()}};
+  }
+  return tensors;
+}
+
+int Verify(VerifyFlags* flags, const Context& context) {
+  std::vector<std::string> unused;
+  Case problem = MakeCase(flags, &unused);
+  ApplyProblemFlags(flags->problem, &problem);
+  DescribeOutputs(OutputDtype(flags->problem, problem), &problem);
+  const Options options =
+      MakeOptions(flags->execution, flags->execution.rungs[0], flags->execution.isas[0]);
+  const Plan plan = CreatePlan(problem, options);
+  if (!flags->save_input.empty()) SaveInput(flags->save_input, problem);
+  AllocateOutputs(&problem);
+  FillNan(problem.o);
+  if (!problem.slots.present()) FillNan(problem.final_state);
+  FillNan(problem.checkpoints);
+  Check(plan.Run(MakeArgs(problem)));
+
+  std::vector<Verdict> verdicts;
+  {
+    Progress progress("verify");
+    verdicts = VerifyAll(problem, &progress);
+  }
+  for (Verdict& verdict : verdicts) {
+    if (flags->tolerance > 0) verdict.limit = flags->tolerance;
+  }
+  const bool passed = std::all_of(verdicts.begin(), verdicts.end(),
+                                  [](const Verdict& verdict) { return verdict.Passed(); });
+  for (const std::string& name : unused) {
+    fmt::print(stderr, "kda verify: note: tensor '{}' of {} is not used\n", name, flags->input);
+  }
+  if (flags->json) {
+    Json json = {{"manifest", Manifest(context)}, {"ran", RanJson(plan)}};
+    json["manifest"]["seed"] = flags->generator.seed;
+    json["passed"] = passed;
+    json["tensors"] = VerdictsJson(verdicts);
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("ran: {}\n", plan.Describe());
+    PrintTable(verdicts);
+  }
+  if (!passed && !flags->json) {
+    fmt::print("\nNot verified: the result differs from the fp64 recurrence.\n");
+  }
+  return passed ? 0 : kExitFailed;
+}
+
+}  // namespace
+
+void AddVerify(CLI::App* app, Context* context) {
+  const auto flags = std::make_shared<VerifyFlags>();
+  CLI::App* command = app->add_subcommand("verify", "a problem against the fp64 oracle");
+  command->footer(kFooter);
+  CLI::Option* input =
+      command->add_option("--input", flags->input, "safetensors file; without it, inputs are made")
+          ->type_name("IN");
+  command->add_option("--save-input", flags->save_input, "write the inputs to this file")
+      ->type_name("OUT");
+  const std::string group = "Generated inputs";
+  std::vector<CLI::Option*> shape = {
+      command->add_option("--batch", flags->batch, "sequences, packed")
+          ->check(WholeNumberIn(1, 65536)),
+      command->add_option("--seqlen", flags->seqlen, "tokens of each")
+          ->check(WholeNumberIn(0, 1 << 24)),
+      command->add_option("--heads", flags->heads, "query/key heads")
+          ->check(WholeNumberIn(1, 1024))};
+  for (CLI::Option* option : shape) {
+    option->capture_default_str()->excludes(input)->group(group);
+  }
+  AddGeneratorFlags(command, /*semantics=*/false, &flags->generator);
+  command->add_option("--tolerance", flags->tolerance, "largest relative error taken")
+      ->check(FiniteNumber());
+  command->add_flag("--json", flags->json, "for machines");
+  AddProblemFlags(command, &flags->problem);
+  AddExecutionFlags(command, /*lists=*/false, &flags->execution);
+  const CLI::Option* gate = command->get_option("--gate");
+  command->callback([flags, context, gate] {
+    // A file says log unless told; what is made here is Kimi K3's kind.
+    if (flags->input.empty() && gate->count() == 0) flags->problem.gate = "bounded";
+    context->exit_code = Verify(flags.get(), *context);
+  });
+}
+
+}  // namespace kda::cli

@@ -1,0 +1,39 @@
+// Seeded inputs. Every value is a function of (seed, tensor, index) alone, so the same flags give
+// the same bits whatever the number of threads.
+#ifndef KDA_CLI_GENERATOR_H_
+#define KDA_CLI_GENERATOR_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cli/case.h"
+#include "cli/workload.h"
+
+namespace kda::cli {
+
+struct GeneratorFlags {
+  std::string gate = "bounded";
+  std::string values = "mix";
+  std::string dtype = "bf16";
+  std::string gate_dtype = "bf16";
+  bool beta_logits = false;
+  int64_t dim_k = 128, dim_v = 128;
+  int64_t group = 1;  // value heads per query/key head
+  uint64_t seed = 1;
+};
+// `semantics`: also --gate and --beta-logits, which run and verify have among their own.
+void AddGeneratorFlags(CLI::App* app, bool semantics, GeneratorFlags* flags);
+
+// Unit q and k rows, v ~ N(0, 1), a raw gate, beta in (0, 1) or its logits, A_log, dt_bias and a
+// non-zero fp32 initial state, for `tokens` packed tokens and `sequences` states.
+Case MakeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences);
+
+// The first tokens and states of `inputs`, packed into the lengths of `batch`; shares memory,
+// outputs included.
+Case PackedCase(const Case& inputs, const Batch& batch);
+
+int64_t InputBytes(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences);
+
+}  // namespace kda::cli
+
+#endif  // KDA_CLI_GENERATOR_H_

@@ -1,0 +1,20 @@
+# Writes the commit the sources are at, with "+changes" where the tree differs from it.
+set(commit "unknown")
+execute_process(COMMAND git -C ${SOURCE_DIR} rev-parse --short=12 HEAD
+  OUTPUT_VARIABLE head OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+if(NOT failed)
+  set(commit "${head}")
+  execute_process(COMMAND git -C ${SOURCE_DIR} status --porcelain --untracked-files=no
+    OUTPUT_VARIABLE changes ERROR_QUIET)
+  if(NOT "${changes}" STREQUAL "")
+    string(APPEND commit "+changes")
+  endif()
+endif()
+set(text "#define KDA_GIT_COMMIT \"${commit}\"\n")
+set(old "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} old)
+endif()
+if(NOT "${old}" STREQUAL "${text}")
+  file(WRITE ${OUTPUT} "${text}")
+endif()
