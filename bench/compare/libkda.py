@@ -1,0 +1,112 @@
+"""The C ABI of include/kda/kda.h through ctypes: as much of it as a comparison needs."""
+
+import ctypes
+import os
+import sys
+
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
+from ctypes import c_uint64, c_void_p
+
+F32, BF16 = 1, 2
+GATE_LOG = 0
+DEFAULT_SCALE = -1e300
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("dtype", c_int32), ("rank", c_int32), ("shape", c_int64 * 4),
+                ("stride", c_int64 * 4)]
+
+
+class Index(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("dtype", c_int32), ("reserved", c_int32),
+                ("count", c_int64), ("stride", c_int64)]
+
+
+class Problem(ctypes.Structure):
+    _fields_ = ([("struct_size", c_size_t), ("mode", c_int32), ("gate", c_int32),
+                 ("state_order", c_int32), ("reserved", c_int32), ("flags", c_uint64),
+                 ("scale", c_double), ("lower_bound", c_double)] +
+                [(name, Tensor) for name in ("q", "k", "v", "g", "beta", "A_log", "dt_bias", "o")] +
+                [("cu_seqlens", Index), ("initial_state", Tensor), ("final_state", Tensor),
+                 ("slots", Index), ("has_initial", Index), ("checkpoints", Tensor),
+                 ("checkpoint_every", c_int64), ("checkpoint_offsets", Index),
+                 ("checkpoint_tokens", Index)])
+
+
+class Executor(ctypes.Structure):
+    _fields_ = [("context", c_void_p), ("run", c_void_p)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("backend", c_int32), ("isa", c_int32),
+                ("solver", c_int32), ("threads", c_int32), ("switches_off", c_uint32),
+                ("flags", c_uint32), ("executor", Executor)]
+
+
+class Args(ctypes.Structure):
+    _fields_ = ([("struct_size", c_size_t)] +
+                [(name, c_void_p) for name in ("q", "k", "v", "g", "beta", "A_log", "dt_bias",
+                                               "initial_state", "o", "final_state", "checkpoints",
+                                               "workspace")] +
+                [("workspace_size", c_size_t)])
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("argument", c_char * 48), ("message", c_char * 464)]
+
+
+def load(path):
+    library = ctypes.CDLL(path)
+    library.kda_plan_create.argtypes = [POINTER(Problem), POINTER(Options), POINTER(c_void_p),
+                                        POINTER(Error)]
+    library.kda_run.argtypes = [c_void_p, POINTER(Args), POINTER(Error)]
+    library.kda_plan_destroy.argtypes = [c_void_p]
+    library.kda_plan_destroy.restype = None
+    library.kda_plan_describe.argtypes = [c_void_p]
+    library.kda_plan_describe.restype = c_char_p
+    library.kda_version_string.restype = c_char_p
+    return library
+
+
+def dense(dtype, shape):
+    tensor = Tensor(dtype=dtype, rank=len(shape))
+    for i, size in enumerate(shape):
+        tensor.shape[i] = size
+    return tensor
+
+
+class Prefill:
+    """A plan for [B, T, H, K] inputs with a log gate and both states, bound to numpy arrays."""
+
+    def __init__(self, library, arrays, dtype, threads):
+        """arrays: q k v g beta initial_state o final_state; `dtype` is that of q, k, v and o (bf16
+        as uint16 arrays); g, beta and the states are fp32."""
+        self._library, self._arrays = library, arrays
+        problem = Problem(struct_size=ctypes.sizeof(Problem), gate=GATE_LOG, scale=DEFAULT_SCALE)
+        self._args = Args(struct_size=ctypes.sizeof(Args))
+        for name, array in arrays.items():
+            assert array.flags["C_CONTIGUOUS"]
+            kind = dtype if name in ("q", "k", "v", "o") else F32
+            setattr(problem, name, dense(kind, array.shape))
+            setattr(self._args, name, array.ctypes.data)
+        options = Options(struct_size=ctypes.sizeof(Options), threads=threads)
+        self._plan, self._error = c_void_p(), Error()
+        self._check(library.kda_plan_create(problem, options, self._plan, self._error))
+        self.description = library.kda_plan_describe(self._plan).decode()
+
+    def _check(self, status):
+        if status != 0:
+            sys.exit("libkda: %s: %s" % (self._error.argument.decode(),
+                                         self._error.message.decode()))
+
+    def run(self):
+        self._check(self._library.kda_run(self._plan, self._args, self._error))
+
+    def close(self):
+        self._library.kda_plan_destroy(self._plan)
+        self._plan = None
+
+
+def default_path():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return os.path.join(root, "build", "libkda.so")
