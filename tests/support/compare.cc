@@ -1,0 +1,166 @@
+#include "support/compare.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/generator.h"
+#include "support/tolerance.h"
+
+namespace kda::test {
+namespace {
+
+using ::testing::AssertionFailure;
+using ::testing::AssertionResult;
+using ::testing::AssertionSuccess;
+
+// Rows of `width` elements at `first + i * step` for i in [0, count): one head of o or of a state.
+struct Region {
+  int64_t first, count, step, width;
+};
+
+AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>& ref,
+                        const Region& region, kda_dtype dtype, double stores) {
+  double error = 0, norm = 0;
+  for (int64_t i = 0; i < region.count; ++i) {
+    for (int64_t j = 0; j < region.width; ++j) {
+      const size_t at = static_cast<size_t>(region.first + i * region.step + j);
+      if (!std::isfinite(x[at])) {
+        return AssertionFailure() << "element " << at << " is " << x[at] << ", not " << ref[at];
+      }
+      error += (x[at] - ref[at]) * (x[at] - ref[at]);
+      norm += ref[at] * ref[at];
+    }
+  }
+  error = std::sqrt(error);
+  norm = std::sqrt(norm);
+  const double count = static_cast<double>(region.count * region.width);
+  const double allowed = AllowedError(dtype, norm, count, stores);
+  // The first test also refuses NaN.
+  if (error <= allowed) return AssertionSuccess();
+  return AssertionFailure() << "relF " << (norm > 0 ? error / norm : error) << " > "
+                            << (norm > 0 ? allowed / norm : allowed) << " (norm " << norm
+                            << ")";
+}
+
+AssertionResult StatesMatch(const Case& c, const std::vector<double>& x,
+                            const std::vector<double>& ref, const std::vector<bool>& written,
+                            kda_dtype dtype) {
+  const int64_t size = c.K * c.V;
+  int64_t longest = 1;
+  for (int64_t n = 0; n < c.Sequences(); ++n) longest = std::max(longest, c.Length(n));
+  const double stores = c.mode == KDA_DECODE ? static_cast<double>(longest) : 1;
+  if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
+  for (size_t row = 0; row < written.size(); ++row) {
+    if (!written[row]) continue;
+    for (int64_t head = 0; head < c.HV; ++head) {
+      const Region region = {(static_cast<int64_t>(row) * c.HV + head) * size, 1, size, size};
+      const AssertionResult close = CloseIn(x, ref, region, dtype, stores);
+      if (!close) return AssertionFailure() << "row " << row << " head " << head << ": "
+                                            << close.message();
+    }
+  }
+  return AssertionSuccess();
+}
+
+AssertionResult OutputMatches(const Case& c, const std::vector<double>& x,
+                              const std::vector<double>& ref) {
+  if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
+  // Decode keeps a bf16 state: each output reads one that was rounded as often as tokens passed.
+  const kda_dtype kept = c.want_state ? c.dtypes.final : c.dtypes.initial;
+  std::vector<bool> live(static_cast<size_t>(c.B * c.T));
+  for (int64_t n = 0; n < c.Sequences(); ++n) {
+    const int64_t length = c.Length(n), step = c.HV * c.V;
+    const double rounded = c.mode == KDA_DECODE && length > 1
+                               ? static_cast<double>(length - 1) * UnitRoundoff(kept)
+                               : 0;
+    std::fill_n(live.begin() + c.First(n), length, true);
+    for (int64_t head = 0; head < c.HV; ++head) {
+      const Region region = {(c.First(n) * c.HV + head) * c.V, length, step, c.V};
+      const double u = UnitRoundoff(c.dtypes.o);
+      const double stores = u > 0 ? 1 + rounded / u : 1;
+      AssertionResult close = CloseIn(x, ref, region, c.dtypes.o, stores);
+      if (!close) return AssertionFailure() << "sequence " << n << " head " << head << ": "
+                                            << close.message();
+    }
+  }
+  for (int64_t t = 0; t < c.B * c.T; ++t) {
+    if (live[static_cast<size_t>(t)]) continue;
+    for (int64_t i = t * c.HV * c.V; i < (t + 1) * c.HV * c.V; ++i) {
+      if (!(x[static_cast<size_t>(i)] == 0)) {
+        return AssertionFailure() << "row " << t << " of o belongs to no sequence but holds "
+                                  << x[static_cast<size_t>(i)];
+      }
+    }
+  }
+  return AssertionSuccess();
+}
+
+}  // namespace
+
+Error ErrorOf(const std::vector<double>& x, const std::vector<double>& reference) {
+  Error error;
+  double sum = 0, norm = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double difference = std::fabs(x[i] - reference[i]);
+    error.finite = error.finite && std::isfinite(x[i]);
+    error.max_abs = std::max(error.max_abs, difference);
+    sum += difference * difference;
+    norm += reference[i] * reference[i];
+  }
+  error.rel_f = norm > 0 ? std::sqrt(sum / norm) : std::sqrt(sum);
+  return error;
+}
+
+AssertionResult Matches(const Case& c, const Result& result, const Oracle& oracle) {
+  if (!result.status.ok()) return AssertionFailure() << result.status.message();
+  const AssertionResult o = OutputMatches(c, result.o.values, oracle.o);
+  if (!o) return AssertionFailure() << "o: " << o.message() << " [" << result.description << "]";
+  if (c.want_state) {
+    const AssertionResult S =
+        StatesMatch(c, result.S.values, oracle.S, oracle.S_written, c.dtypes.final);
+    if (!S) {
+      return AssertionFailure() << "final_state: " << S.message() << " [" << result.description
+                                << "]";
+    }
+  }
+  const AssertionResult rows =
+      StatesMatch(c, result.checkpoints.values, oracle.checkpoints, oracle.checkpoint_written,
+                  c.dtypes.checkpoints);
+  if (!rows) return AssertionFailure() << "checkpoints: " << rows.message();
+  return AssertionSuccess();
+}
+
+AssertionResult SameBits(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
+  if (a.size() != b.size()) return AssertionFailure() << "sizes " << a.size() << ", " << b.size();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) {
+      return AssertionFailure() << "element " << i << " of " << a.size() << ": 0x" << std::hex
+                                << a[i] << " and 0x" << b[i];
+    }
+  }
+  return AssertionSuccess();
+}
+
+AssertionResult SameBits(const Result& a, const Result& b) {
+  const AssertionResult o = SameBits(a.o.bits, b.o.bits);
+  if (!o) return AssertionFailure() << "o: " << o.message();
+  const AssertionResult S = SameBits(a.S.bits, b.S.bits);
+  if (!S) return AssertionFailure() << "final_state: " << S.message();
+  const AssertionResult rows = SameBits(a.checkpoints.bits, b.checkpoints.bits);
+  if (!rows) return AssertionFailure() << "checkpoints: " << rows.message();
+  return AssertionSuccess();
+}
+
+double Norm(const std::vector<double>& x) {
+  double sum = 0;
+  for (double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+double Probe(const std::vector<double>& x) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += x[i] * (2 * Uniform(99, kTagProbe, i) - 1);
+  return sum;
+}
+
+}  // namespace kda::test

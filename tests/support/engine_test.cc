@@ -1,0 +1,69 @@
+#include "support/engine_test.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace kda::test {
+
+const std::vector<Engine>& Engines() {
+  static const std::vector<Engine>* const engines = new std::vector<Engine>{
+      {KDA_BACKEND_REFERENCE, KDA_ISA_AUTO, "reference"},
+      {KDA_BACKEND_CPU, KDA_ISA_BASELINE, "baseline"},
+      {KDA_BACKEND_CPU, KDA_ISA_AVX2, "avx2"},
+      {KDA_BACKEND_CPU, KDA_ISA_AVX512, "avx512"},
+  };
+  return *engines;
+}
+
+void EngineTest::SetUp() {
+  if (IsCpu() && kda_isa_available(GetParam().isa) == 0) {
+    GTEST_SKIP() << "this machine (or KDA_MAX_ISA) has no " << GetParam().name;
+  }
+}
+
+Config EngineTest::Base() const {
+  Config config;
+  config.backend = GetParam().backend;
+  config.isa = GetParam().isa;
+  return config;
+}
+
+std::vector<Config> EngineTest::Configs() const {
+  const Config base = Base();
+  if (!IsCpu()) return {base};
+  std::vector<Config> configs;
+  const char* name = nullptr;
+  uint32_t on = 0;
+  for (int32_t i = 0; kda_rung(i, &name, &on) != 0; ++i) {
+    configs.push_back(base.Off(KDA_SWITCHES_ALL & ~on));
+  }
+  configs.push_back(base.With(KDA_SOLVER_SUBSTITUTION));
+  configs.push_back(base.With(KDA_SOLVER_BLOCK).Off(KDA_SWITCH_SAFE_GATE));
+  return configs;
+}
+
+std::vector<Config> EngineTest::AllSwitches() const {
+  if (!IsCpu()) return {Base()};
+  std::vector<Config> configs;
+  for (kda_solver solver : {KDA_SOLVER_AUTO, KDA_SOLVER_SUBSTITUTION, KDA_SOLVER_BLOCK}) {
+    for (uint32_t off = 0; off <= KDA_SWITCHES_ALL; ++off) {
+      configs.push_back(Base().Off(off).With(solver));
+    }
+  }
+  return configs;
+}
+
+void EngineTest::ExpectRight(const Case& c, const std::vector<Config>& configs) const {
+  const Oracle oracle = Solve(c);
+  for (const Config& config : configs) {
+    SCOPED_TRACE(config.Name());
+    EXPECT_TRUE(Matches(c, RunCase(c, config), oracle));
+  }
+}
+
+bool FastTests() {
+  const char* value = std::getenv("KDA_TEST_FAST");
+  return value != nullptr && std::strcmp(value, "0") != 0 && value[0] != '\0';
+}
+
+}  // namespace kda::test
