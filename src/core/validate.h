@@ -1,0 +1,36 @@
+// From what the caller gave to a checked problem. Every function returns KDA_OK or fills *error.
+#ifndef KDA_CORE_VALIDATE_H_
+#define KDA_CORE_VALIDATE_H_
+
+#include <cstddef>
+#include <string>
+
+#include "core/plan.h"
+
+namespace kda::core {
+
+// The sizes a caller's struct may have: see "Versioning" in kda.h.
+struct StructRule {
+  const char* name;
+  size_t oldest;  // bytes of the smallest version taken
+  size_t known;   // sizeof here
+};
+
+// Copies what both sides know of *caller (any struct that starts with its size) over *ours, which
+// holds the defaults.
+kda_status CopyStruct(const StructRule& rule, const void* caller, void* ours, kda_error* error);
+
+// core/validate.cc: all but the index arrays. Sets plan->problem.
+kda_status CheckProblem(const kda_problem& problem, kda_plan* plan, kda_error* error);
+
+// core/schedule.cc: cu_seqlens, slots, has_initial, checkpoints. Sets the plan's lists.
+kda_status MakeSchedule(const kda_problem& problem, kda_plan* plan, kda_error* error);
+
+// core/options.cc. Sets plan->execution and starts plan->description; `*reasons` receives the
+// fallbacks, to be appended last.
+kda_status CheckOptions(const kda_options& options, kda_plan* plan, std::string* reasons,
+                        kda_error* error);
+
+}  // namespace kda::core
+
+#endif  // KDA_CORE_VALIDATE_H_
