@@ -1,7 +1,7 @@
 # Headers, both libraries, find_package(kda) and pkg-config. cli/ installs the command.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS kda kda_static EXPORT kdaTargets)
+install(TARGETS kda_shared kda_static EXPORT kdaTargets)
 install(DIRECTORY include/kda TYPE INCLUDE)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kda)
