@@ -104,10 +104,15 @@ kda_status CheckContiguous(const TensorRule& rule, kda_tensor* t, kda_error* err
 
 // Each dimension steps past all that lies below it, so that no two elements share memory.
 kda_status CheckNested(const TensorRule& rule, const kda_tensor& t, kda_error* error) {
-  int32_t order[KDA_MAX_RANK] = {0, 1, 2, 3};
-  std::sort(order, order + t.rank, [&t](int32_t a, int32_t b) {
+  const auto steps_less = [&t](int32_t a, int32_t b) {
     return std::make_pair(t.stride[a], t.shape[a]) < std::make_pair(t.stride[b], t.shape[b]);
-  });
+  };
+  int32_t order[KDA_MAX_RANK] = {0, 1, 2, 3};  // by stride; g++ 12 misreads std::sort of 4 as larger
+  for (int32_t k = 1; k < t.rank; ++k) {
+    for (int32_t j = k; j > 0 && steps_less(order[j], order[j - 1]); --j) {
+      std::swap(order[j], order[j - 1]);
+    }
+  }
   int64_t below = 1;  // elements spanned by the dimensions seen
   for (int32_t k = 0; k < t.rank; ++k) {
     const int32_t i = order[k];
