@@ -1,0 +1,58 @@
+# Everything by one word: `make help`. CMake and CMakePresets.json do the work.
+
+BUILD := build
+PREFIX ?= /usr/local
+# Arguments of the commands below, e.g. make bench BENCH="--workload k3 --threads 2"
+BENCH ?= --workload grid
+COMPARE ?=
+BASE ?= origin/main
+
+.DEFAULT_GOAL := help
+.PHONY: help run test build all bench bench-compare compare install format tidy ci setup clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+run: build  ## build, then see KDA prefill run on real prompt lengths, checked and timed
+	$(BUILD)/kda demo
+
+test: setup  ## build everything, run every test
+	@$(MAKE) --no-print-directory all
+	ctest --preset release -j2
+
+build: setup $(BUILD)/build.ninja  ## build/kda, build/libkda.so and build/libkda.a
+	cmake --build --preset release --target kda_cli kda_shared kda_static
+
+all: $(BUILD)/build.ninja
+	cmake --build --preset release
+
+$(BUILD)/build.ninja:
+	cmake --preset release
+
+setup:
+	@scripts/setup test
+
+bench: build  ## kda bench; arguments in BENCH=
+	$(BUILD)/kda bench $(BENCH)
+
+bench-compare: build  ## against ONNX Runtime (installed from PyPI on first use); COMPARE=
+	@scripts/setup compare
+	bench/compare/vs_onnxruntime.py $(COMPARE)
+
+compare: test  ## is this tree right, and faster than BASE= (a commit)?
+	scripts/compare_commits $(BASE)
+
+install: build  ## into PREFIX= (/usr/local), below DESTDIR= if given
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+format:  ## clang-format over the sources
+	scripts/format
+
+tidy:  ## clang-tidy over src and cli
+	scripts/tidy
+
+ci:  ## what CI runs
+	.ci/run
+
+clean:  ## remove build folders
+	rm -rf build build-*
