@@ -24,8 +24,8 @@ bool Guarded::BandsIntact() const {
 }
 
 TensorBuffer::TensorBuffer(kda_dtype dtype, std::vector<int64_t> shape, const Layout& layout,
-                           kda_state_order order, Access access)
-    : dtype_(dtype) {
+                           kda_state_order order, unsigned char band)
+    : dtype_(dtype), band_(band) {
   const size_t rank = shape.size(), pad = 4 - rank;
   tensor_.dtype = dtype;
   tensor_.rank = static_cast<int32_t>(rank);
@@ -47,8 +47,7 @@ TensorBuffer::TensorBuffer(kda_dtype dtype, std::vector<int64_t> shape, const La
   gaps_ = !dense;
   const int64_t size = reference::SizeOf(dtype);
   const int64_t extent = count_ == 0 ? 0 : (last + 1) * size;
-  memory_ = Guarded(extent, layout.shift * size,
-                    access == Access::kInput ? kInputBand : kOutputBand);
+  memory_ = Guarded(extent, layout.shift * size, band);
 }
 
 // visit(element offset), in logical order.
@@ -104,7 +103,7 @@ bool TensorBuffer::BandsIntact() const {
     for (int64_t b = 0; b < size; ++b) element[static_cast<size_t>(at * size + b)] = true;
   });
   for (size_t i = 0; i < element.size(); ++i) {
-    if (!element[i] && static_cast<unsigned char>(memory_.data()[i]) != kOutputBand) return false;
+    if (!element[i] && static_cast<unsigned char>(memory_.data()[i]) != band_) return false;
   }
   return true;
 }

@@ -13,7 +13,6 @@
 namespace kda::test {
 
 inline constexpr int64_t kBandBytes = 4096;
-inline constexpr unsigned char kInputBand = 0xFF;   // a NaN in every dtype
 inline constexpr unsigned char kOutputBand = 0xA5;
 
 // `bytes` bytes at 64-byte alignment plus `shift`, in a band of `fill` on both sides; filled with
@@ -41,14 +40,12 @@ struct Array {
   bool operator==(const Array& other) const { return bits == other.bits; }
 };
 
-enum class Access { kInput, kOutput };
-
 // A tensor of at most four dimensions in memory. `order` VK swaps the last two in memory only.
 class TensorBuffer {
  public:
   TensorBuffer() = default;
   TensorBuffer(kda_dtype dtype, std::vector<int64_t> shape, const Layout& layout,
-               kda_state_order order, Access access);
+               kda_state_order order, unsigned char band);
 
   const kda_tensor& tensor() const { return tensor_; }
   char* data() const { return memory_.data(); }
@@ -70,6 +67,7 @@ class TensorBuffer {
   int64_t shape_[4] = {1, 1, 1, 1}, stride_[4] = {0, 0, 0, 0};  // logical order, padded in front
   int64_t count_ = 1;
   bool gaps_ = false;
+  unsigned char band_ = 0;
   Guarded memory_;
   std::vector<char> written_;
 };

@@ -153,6 +153,11 @@ std::vector<int64_t> Offsets(const std::vector<int64_t>& lengths) {
   return offsets;
 }
 
+Case AsDecode(Case c) {
+  c.mode = KDA_DECODE;
+  return c;
+}
+
 Case Slice(const Case& c, int64_t first, int64_t last, int64_t state) {
   Case part = c;
   part.B = 1;

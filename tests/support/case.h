@@ -5,11 +5,15 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kda/kda.h"
 
 namespace kda::test {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Dtypes {
   kda_dtype qk = KDA_BF16, v = KDA_BF16, g = KDA_BF16, beta = KDA_BF16, o = KDA_F32;
@@ -21,6 +25,10 @@ struct Layout {
   std::array<int64_t, 4> stride = {0, 0, 0, 0};  // in elements, in the order of the shape
   int64_t shift = 0;                             // elements its base is moved off alignment
 };
+// What lies around inputs and between their strided elements.
+inline constexpr unsigned char kBandNan = 0xFF;   // a NaN in every dtype
+inline constexpr unsigned char kBandHuge = 0x7F;  // 3.4e38 in fp32 and bf16
+
 struct Layouts {
   Layout q, k, v, g, beta, A_log, dt_bias, o, initial, final;
 };
@@ -38,6 +46,7 @@ struct Case {
   bool in_place = false;   // final_state is the buffer of initial_state
   Dtypes dtypes;
   Layouts layouts;
+  unsigned char input_band = kBandNan;
 
   std::vector<int64_t> cu;  // empty: absent
   std::vector<double> q, k, v, g, beta;
@@ -115,6 +124,9 @@ void StoreAsF32(Case* c);
 
 // Offsets of sequences with these lengths.
 std::vector<int64_t> Offsets(const std::vector<int64_t>& lengths);
+
+// As KDA_DECODE, the state kept where it is asked for.
+Case AsDecode(Case c);
 
 // Tokens [first, last) as one sequence, starting from `state` (row of S0; -1: none).
 Case Slice(const Case& c, int64_t first, int64_t last, int64_t state);

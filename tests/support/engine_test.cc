@@ -45,9 +45,11 @@ std::vector<Config> EngineTest::Configs() const {
 std::vector<Config> EngineTest::AllSwitches() const {
   if (!IsCpu()) return {Base()};
   std::vector<Config> configs;
-  for (kda_solver solver : {KDA_SOLVER_AUTO, KDA_SOLVER_SUBSTITUTION, KDA_SOLVER_BLOCK}) {
+  const uint32_t needed = KDA_SWITCH_SAFE_GATE | KDA_SWITCH_FUSE;  // by head_block
+  for (kda_solver solver : {KDA_SOLVER_SUBSTITUTION, KDA_SOLVER_BLOCK}) {
     for (uint32_t off = 0; off <= KDA_SWITCHES_ALL; ++off) {
-      configs.push_back(Base().Off(off).With(solver));
+      const bool falls_back = (off & KDA_SWITCH_HEAD_BLOCK) == 0 && (off & needed) != 0;
+      if (!falls_back) configs.push_back(Base().Off(off).With(solver));
     }
   }
   return configs;

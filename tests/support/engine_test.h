@@ -32,7 +32,7 @@ class EngineTest : public ::testing::TestWithParam<Engine> {
   Config Base() const;
   // Base, and on the CPU every rung of the ladder and every stable solver.
   std::vector<Config> Configs() const;
-  // On the CPU all 32 switch combinations, reachable or falling back, with every stable solver.
+  // On the CPU every switch combination that can be had, with every stable solver.
   std::vector<Config> AllSwitches() const;
 
   // Runs under each configuration and expects the oracle's result.
@@ -47,9 +47,9 @@ bool FastTests();
 }  // namespace kda::test
 
 // A group of tests on every engine, named after its case.
-#define KDA_CASE(name)                                                               \
-  class name : public ::kda::test::EngineTest {};                                    \
-  INSTANTIATE_TEST_SUITE_P(, name, ::testing::ValuesIn(::kda::test::Engines()),      \
+#define KDA_CASE(case_id)                                                           \
+  class case_id : public ::kda::test::EngineTest {};                                \
+  INSTANTIATE_TEST_SUITE_P(, case_id, ::testing::ValuesIn(::kda::test::Engines()),  \
                            [](const auto& info) { return std::string(info.param.name); })
 
 #endif  // KDA_TESTS_SUPPORT_ENGINE_TEST_H_

@@ -49,8 +49,10 @@ std::string Config::Name() const {
   return name;
 }
 
-Runner::Runner(const Case& c, const Config& config) : c_(c) {
+Runner::Runner(const Case& c, const Config& config, const std::function<void(Problem*)>& edit)
+    : c_(c) {
   MakeTensors();
+  if (edit) edit(&problem_);
   Options options;
   options.backend = config.backend;
   options.isa = config.backend == KDA_BACKEND_REFERENCE ? KDA_ISA_AUTO : config.isa;
@@ -67,9 +69,9 @@ Runner::Runner(const Case& c, const Config& config) : c_(c) {
 
 void Runner::MakeTensors() {
   const Case& c = c_;
-  const auto input = [](kda_dtype dtype, std::vector<int64_t> shape, const Layout& layout,
-                        const std::vector<double>& values, TensorBuffer* buffer) {
-    *buffer = TensorBuffer(dtype, std::move(shape), layout, KDA_STATE_KV, Access::kInput);
+  const auto input = [&c](kda_dtype dtype, std::vector<int64_t> shape, const Layout& layout,
+                          const std::vector<double>& values, TensorBuffer* buffer) {
+    *buffer = TensorBuffer(dtype, std::move(shape), layout, KDA_STATE_KV, c.input_band);
     buffer->Write(values);
     return buffer->tensor();
   };
@@ -99,22 +101,22 @@ void Runner::MakeTensors() {
   problem_.checkpoint_tokens =
       c.checkpoint_offsets.empty() ? kda_index{} : kda::Index(c.checkpoint_tokens);
 
-  o_ = TensorBuffer(d.o, {c.B, c.T, c.HV, c.V}, l.o, KDA_STATE_KV, Access::kOutput);
+  o_ = TensorBuffer(d.o, {c.B, c.T, c.HV, c.V}, l.o, KDA_STATE_KV, kOutputBand);
   problem_.o = o_.tensor();
   const std::vector<int64_t> states = {c.States(), c.HV, c.K, c.V};
   if (!c.S0.empty() && !c.in_place) {
-    initial_ = TensorBuffer(d.initial, states, l.initial, c.order, Access::kInput);
+    initial_ = TensorBuffer(d.initial, states, l.initial, c.order, c.input_band);
     initial_.Write(c.S0);
     problem_.initial_state = initial_.tensor();
   }
   if (c.want_state) {
-    final_ = TensorBuffer(d.final, states, l.final, c.order, Access::kOutput);
+    final_ = TensorBuffer(d.final, states, l.final, c.order, kOutputBand);
     problem_.final_state = final_.tensor();
     if (c.in_place) problem_.initial_state = final_.tensor();
   }
   if (c.checkpoint_every != 0 || !c.checkpoint_offsets.empty()) {
     checkpoints_ = TensorBuffer(d.checkpoints, {c.Checkpoints(), c.HV, c.K, c.V}, Layout(),
-                                c.order, Access::kOutput);
+                                c.order, kOutputBand);
     problem_.checkpoints = checkpoints_.tensor();
   }
 }

@@ -4,6 +4,7 @@
 #define KDA_TESTS_SUPPORT_RUN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,7 +42,9 @@ struct Result {
 // The buffers of a case, and its plan under one configuration.
 class Runner {
  public:
-  Runner(const Case& c, const Config& config);
+  // `edit` changes the problem last, for what a Case cannot say.
+  Runner(const Case& c, const Config& config,
+         const std::function<void(Problem*)>& edit = nullptr);
 
   const kda::Status& status() const { return status_; }  // of making the plan
   const kda::Plan& plan() const { return plan_; }
