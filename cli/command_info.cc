@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <memory>
 
 #include "cli/commands.h"
@@ -17,7 +18,10 @@ struct InfoFlags {
   bool limits = false, switches = false, json = false;
 };
 
-std::string Number(double value) { return fmt::format("{:.12g}", value); }
+std::string Number(double value) {
+  const bool whole = std::fabs(value) < 1e15 && value == std::floor(value);
+  return whole ? fmt::format("{:.0f}", value) : fmt::format("{:.6g}", value);
+}
 
 Table LimitsTable() {
   Table table({"limit", "smallest", "largest", "note"});

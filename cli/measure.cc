@@ -135,6 +135,7 @@ std::vector<Measurement> Bench::Run(const Batch& batch, const std::vector<Implem
   for (size_t i = 0; i < which.size(); ++i) {
     Measurement& m = measurements[i];
     m.rung = which[i].rung;
+    m.isa = which[i].isa;
     m.label = which[i].label;
     m.ran = RanJson(plans[i]);
     round += VerifyAndWarm(problem, plans[i], args, sample, &m);

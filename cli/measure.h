@@ -37,7 +37,7 @@ struct Implementation {
 std::vector<Implementation> Implementations(ExecutionFlags flags);
 
 struct Measurement {
-  std::string rung, label;
+  std::string rung, isa, label;  // as the implementation's
   Json ran;  // what the plan ran
   std::vector<Verdict> verdicts;
   bool passed = false;  // only then timed

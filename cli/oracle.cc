@@ -102,6 +102,7 @@ Sample::Sample(const Case& problem, int64_t budget) {
   const int64_t sequences = static_cast<int64_t>(spans.size());
   const int64_t heads = problem.heads();
   of_pairs_ = sequences * heads;
+  of_token_heads_ = SequenceTokens(problem) * heads;
   if (of_pairs_ == 0) return;
   for (const auto& [n, h] : PairOrder(sequences, heads, budget)) {
     const int64_t length = spans[static_cast<size_t>(n)].length;
@@ -132,11 +133,8 @@ std::vector<Verdict> Sample::Compare(const Case& problem) const {
 }
 
 std::string Sample::Describe() const {
-  if (pairs() == of_pairs_) {
-    return fmt::format("all {} (sequence, head) pairs, {} final states", of_pairs_, states_);
-  }
-  return fmt::format("{} of {} (sequence, head) pairs, {} token-heads, {} final states", pairs(),
-                     of_pairs_, token_heads_, states_);
+  return fmt::format("{} of {} (sequence, head) pairs, {} of {} token-heads, {} final states",
+                     pairs(), of_pairs_, token_heads_, of_token_heads_, states_);
 }
 
 }  // namespace kda::cli

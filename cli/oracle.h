@@ -39,9 +39,7 @@ class Sample {
   std::vector<Verdict> Compare(const Case& problem) const;
 
   int64_t pairs() const { return static_cast<int64_t>(pieces_.size()); }
-  int64_t of_pairs() const { return of_pairs_; }
-  int64_t token_heads() const { return token_heads_; }
-  int64_t states() const { return states_; }  // pairs whose final state is checked
+  // "2 of 16 (sequence, head) pairs, 100 of 800 token-heads, 2 final states"
   std::string Describe() const;
 
  private:
@@ -51,7 +49,7 @@ class Sample {
     Tensor o, final_state;
   };
   std::vector<Piece> pieces_;
-  int64_t of_pairs_ = 0, token_heads_ = 0, states_ = 0;
+  int64_t of_pairs_ = 0, token_heads_ = 0, of_token_heads_ = 0, states_ = 0;
 };
 
 }  // namespace kda::cli

@@ -48,6 +48,8 @@ std::vector<Comparison> ComparePairs(const std::vector<Point>& points) {
   const std::vector<Measurement>& first = points[0].measurements;
   for (size_t fast = 1; fast < first.size(); ++fast) {
     for (size_t slow = 0; slow < fast; ++slow) {
+      // Two things changed at once would say nothing of either.
+      if (first[slow].rung != first[fast].rung && first[slow].isa != first[fast].isa) continue;
       Comparison comparison{first[slow].label, first[fast].label, {}};
       for (const Point& point : points) {
         const Measurement &a = point.measurements[slow], &b = point.measurements[fast];

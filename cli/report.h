@@ -16,7 +16,8 @@ struct Point {
   std::vector<Measurement> measurements;
 };
 
-// Every implementation against every one named before it, over the points where both passed.
+// Every implementation against each one named before it that differs in the rung alone or in the
+// instruction set alone, over the points where both passed.
 std::vector<Comparison> ComparePairs(const std::vector<Point>& points);
 
 // A row for each point and implementation.

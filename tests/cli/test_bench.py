@@ -52,20 +52,25 @@ class Bench(unittest.TestCase):
         self.assertEqual(records[0]["isa"], "baseline")
         self.assertEqual(records[2]["switches"], ["safe_gate"])
         self.assertIn("head_block", records[5]["switches"])
-        self.assertEqual(len(result["comparisons"]), 15)
+        pairs = {(c["slow"], c["fast"]) for c in result["comparisons"]}
+        self.assertEqual(len(pairs), 9)
+        self.assertIn(("original/baseline", "original/auto"), pairs)
+        self.assertIn(("port/auto", "optimized/auto"), pairs)
+        self.assertNotIn(("original/baseline", "optimized/auto"), pairs)
 
     def test_fallback_is_in_the_record(self):
-        record = kda_json("bench", "--batch", 1, "--seqlen", 9, "--heads", 3, *FAST)["results"][0]
+        record = kda_json("bench", "--batch", 1, "--seqlen", 9, "--heads", 3, "--set",
+                          "safe_gate=0", *FAST)["results"][0]
         self.assertEqual(record["switches_fallback"], ["head_block"])
         self.assertNotIn("head_block", record["switches"])
 
     def test_large_problems_say_what_was_verified(self):
         result = kda_json("bench", "--batch", 4, "--seqlen", 50, "--heads", 4, "--verify-tokens",
                           120, *FAST)
-        self.assertIn("2 of 16", result["results"][0]["verified"])
+        self.assertIn("2 of 16 (sequence, head) pairs, 100 of 800 token-heads, 2 final", result["results"][0]["verified"])
         result = kda_json("bench", "--batch", 1, "--seqlen", 50, "--heads", 1, "--verify-tokens",
                           20, *FAST)
-        self.assertIn("20 token-heads, 0 final states", result["results"][0]["verified"])
+        self.assertIn("20 of 50 token-heads, 0 final states", result["results"][0]["verified"])
 
     def test_decode(self):
         record = kda_json("bench", "--decode", "--batch", 5, "--heads", 2, *FAST)["results"][0]
