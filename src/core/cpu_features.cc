@@ -42,7 +42,7 @@ uint64_t Xcr0() {
 }
 
 kda_isa Detect() {
-  constexpr int kFma = 12, kOsxsave = 27, kAvx = 28, kF16c = 29;                 // leaf 1, ecx
+  constexpr int kFma = 12, kOsxsave = 27, kAvx = 28, kF16c = 29;  // leaf 1, ecx
   constexpr int kAvx2 = 5, kAvx512F = 16, kAvx512Dq = 17, kAvx512Bw = 30, kAvx512Vl = 31;  // 7, ebx
   constexpr uint64_t kYmm = 0x6, kZmm = 0xe6;  // XCR0: XMM, YMM; and opmask, both halves of ZMM
 

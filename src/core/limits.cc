@@ -13,16 +13,17 @@ struct Row {
   kda_limit_info info;
 };
 
-constexpr double kMaxIndex = 2147483647;            // sequences and chunks are numbered in 32 bits
+constexpr double kMaxIndex = 2147483647;  // sequences and chunks are numbered in 32 bits
 constexpr double kMaxTokens = kMaxIndex * kChunk;
-constexpr double kMaxTokenHeads = 17592186044416;   // 2^44: a workspace then stays below 2^63 bytes
+constexpr double kMaxTokenHeads = 17592186044416;  // 2^44: a workspace then stays below 2^63 bytes
 
 constexpr Row kLimits[] = {
     {Limit::kBatch, {"batch", 0, kMaxIndex, "B, the first dimension of q; 1 with cu_seqlens"}},
     {Limit::kTokens, {"tokens", 0, kMaxTokens, "T, the second dimension of q"}},
     {Limit::kHeads, {"heads", 1, 65536, "H, query and key heads"}},
     {Limit::kValueHeads, {"value_heads", 1, 65536, "HV, a multiple of H"}},
-    {Limit::kDimK, {"dim_k", 1, kMaxDim, "K, the size of a query and key head; 128 is the fast one"}},
+    {Limit::kDimK,
+     {"dim_k", 1, kMaxDim, "K, the size of a query and key head; 128 is the fast one"}},
     {Limit::kDimV, {"dim_v", 1, kMaxDim, "V, the size of a value head; 128 is the fast one"}},
     {Limit::kTokenHeads, {"token_heads", 0, kMaxTokenHeads, "B * T * HV"}},
     {Limit::kSequences, {"sequences", 0, kMaxIndex, "N, cu_seqlens.count - 1"}},

@@ -61,10 +61,10 @@ kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* err
   }
   if (!IsaAvailable(isa)) {
     const bool capped = isa <= MachineIsa();
-    return Fail(error, KDA_ERROR_UNAVAILABLE, "isa", "%s is forced, but %s%.64s; the best here is %s",
-                kda_isa_name(isa),
-                capped ? "KDA_MAX_ISA is " : "this machine does not have it", capped ? cap.text : "",
-                kda_isa_name(BestIsa()));
+    return Fail(error, KDA_ERROR_UNAVAILABLE, "isa",
+                "%s is forced, but %s%.64s; the best here is %s", kda_isa_name(isa),
+                capped ? "KDA_MAX_ISA is " : "this machine does not have it",
+                capped ? cap.text : "", kda_isa_name(BestIsa()));
   }
   if (reference && isa != KDA_ISA_BASELINE) {
     return Fail(error, KDA_ERROR_OPTION, "isa",
@@ -101,8 +101,8 @@ kda_status ChooseStrategy(const kda_options& in, kda_plan* plan, std::string* re
   e->switches = ResolveSwitches(asked, reasons);
   e->switches_fallback = asked & ~e->switches;
   if (e->solver == KDA_SOLVER_AUTO) {
-    e->solver = (e->switches & KDA_SWITCH_SAFE_GATE) != 0 ? KDA_SOLVER_BLOCK
-                                                          : KDA_SOLVER_SUBSTITUTION;
+    e->solver =
+        (e->switches & KDA_SWITCH_SAFE_GATE) != 0 ? KDA_SOLVER_BLOCK : KDA_SOLVER_SUBSTITUTION;
   }
   return KDA_OK;
 }
@@ -127,8 +127,8 @@ kda_status CheckOptions(const kda_options& in, kda_plan* plan, std::string* reas
   Execution* const e = &plan->execution;
   kda_status status = CheckEnums(in, error);
   if (status != KDA_OK) return status;
-  e->backend = in.backend == KDA_BACKEND_AUTO ? KDA_BACKEND_CPU
-                                              : static_cast<kda_backend>(in.backend);
+  e->backend =
+      in.backend == KDA_BACKEND_AUTO ? KDA_BACKEND_CPU : static_cast<kda_backend>(in.backend);
   status = CheckLimit(Limit::kThreads, int64_t{in.threads}, "threads", KDA_ERROR_OPTION, error);
   if (status == KDA_OK) status = ChooseIsa(in, e, error);
   if (status == KDA_OK) status = ChooseStrategy(in, plan, reasons, error);

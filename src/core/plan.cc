@@ -75,8 +75,7 @@ kda_status kda_plan_create(const kda_problem* problem, const kda_options* option
   try {
     kda_problem our_problem;
     kda_options our_options;
-    kda_status status =
-        kda::core::ReadStructs(problem, options, &our_problem, &our_options, error);
+    kda_status status = kda::core::ReadStructs(problem, options, &our_problem, &our_options, error);
     if (status != KDA_OK) return status;
     auto created = std::make_unique<kda_plan>();
     status = kda::core::Create(our_problem, our_options, created.get(), error);

@@ -13,19 +13,20 @@
 
 namespace kda::core {
 
-inline constexpr int kChunk = 64;  // BT: tokens per chunk (spec: 128 and 256 lose; the solve is ~BT^2)
+inline constexpr int kChunk =
+    64;  // BT: tokens per chunk (spec: 128 and 256 lose; the solve is ~BT^2)
 inline constexpr int kMaxDim = 256;
 
 // One sequence of the batch.
 struct Sequence {
-  int64_t batch = 0;         // row of dimension B
-  int64_t first = 0;         // first token along T
-  int64_t length = 0;        // tokens
-  int64_t initial_slot = -1; // row of initial_state; -1: starts from zeros
-  int64_t final_slot = -1;   // row of final_state; -1: not written
-  bool skip = false;         // negative slot: rows of o become zero, nothing else happens
-  int64_t row_base = 0;      // 16-row-padded tokens of the sequences before this one (CPU backend)
-  int64_t chunk_base = 0;    // chunks of the sequences before this one (skipped ones have none)
+  int64_t batch = 0;          // row of dimension B
+  int64_t first = 0;          // first token along T
+  int64_t length = 0;         // tokens
+  int64_t initial_slot = -1;  // row of initial_state; -1: starts from zeros
+  int64_t final_slot = -1;    // row of final_state; -1: not written
+  bool skip = false;          // negative slot: rows of o become zero, nothing else happens
+  int64_t row_base = 0;       // 16-row-padded tokens of the sequences before this one (CPU backend)
+  int64_t chunk_base = 0;     // chunks of the sequences before this one (skipped ones have none)
   int64_t checkpoint_begin = 0;  // its range in Plan::checkpoints
   int64_t checkpoint_end = 0;
 };
@@ -33,8 +34,8 @@ struct Sequence {
 // One row of `checkpoints`.
 struct Checkpoint {
   int64_t sequence = 0;
-  int64_t token = 0;      // state after this many tokens of the sequence
-  bool written = true;    // false: beyond the sequence's length, or the sequence is skipped
+  int64_t token = 0;    // state after this many tokens of the sequence
+  bool written = true;  // false: beyond the sequence's length, or the sequence is skipped
 };
 
 // One chunk that exists.

@@ -76,14 +76,13 @@ kda_status CheckWorkspace(const kda_plan& plan, const kda_args& args, Span* span
                 plan.workspace_size);
   }
   if (args.workspace_size < plan.workspace_size) {
-    return Fail(error, KDA_ERROR_WORKSPACE, "workspace_size",
-                "value is %zu, must be at least %zu", args.workspace_size, plan.workspace_size);
+    return Fail(error, KDA_ERROR_WORKSPACE, "workspace_size", "value is %zu, must be at least %zu",
+                args.workspace_size, plan.workspace_size);
   }
   const uintptr_t at = reinterpret_cast<uintptr_t>(args.workspace);
   if (at % kAlignment != 0) {
-    return Fail(error, KDA_ERROR_WORKSPACE, "workspace",
-                "address is %p, must be a multiple of %d", args.workspace,
-                static_cast<int>(kAlignment));
+    return Fail(error, KDA_ERROR_WORKSPACE, "workspace", "address is %p, must be a multiple of %d",
+                args.workspace, static_cast<int>(kAlignment));
   }
   *span = {"workspace", args.workspace, static_cast<int64_t>(plan.workspace_size), true};
   return KDA_OK;
@@ -101,8 +100,8 @@ kda_status CheckAliases(const Problem& p, const Spans& spans, kda_error* error) 
         continue;
       }
       return Fail(error, KDA_ERROR_ALIAS, a.name,
-                  "%" PRId64 " bytes at %p overlap %s, %" PRId64 " bytes at %p; must not%s", a.bytes,
-                  a.data, b.name, b.bytes, b.data,
+                  "%" PRId64 " bytes at %p overlap %s, %" PRId64 " bytes at %p; must not%s",
+                  a.bytes, a.data, b.name, b.bytes, b.data,
                   i == kFinalState && j == kInitialState
                       ? ", unless pointer, dtype, shape and strides are the same"
                       : "");
@@ -146,12 +145,13 @@ kda_status Run(const kda_plan& plan, const kda_args& args, kda_error* error) {
   std::unique_lock<std::mutex> lock(plan.workspace_lock, std::defer_lock);
   if (own) lock.lock();
   void* const workspace = own ? plan.workspace : args.workspace;
-  const Buffers buffers = {args.q,       args.k,           args.v,           args.g,
-                           args.beta,    args.A_log,       args.dt_bias,     args.initial_state,
-                           args.o,       args.final_state, args.checkpoints, static_cast<char*>(workspace)};
+  const Buffers buffers = {
+      args.q,    args.k,           args.v,           args.g,
+      args.beta, args.A_log,       args.dt_bias,     args.initial_state,
+      args.o,    args.final_state, args.checkpoints, static_cast<char*>(workspace)};
   ZeroUnused(plan, args.o);
-  const Backend& backend = plan.execution.backend == KDA_BACKEND_REFERENCE ? ReferenceBackend()
-                                                                           : CpuBackend();
+  const Backend& backend =
+      plan.execution.backend == KDA_BACKEND_REFERENCE ? ReferenceBackend() : CpuBackend();
   return backend.run(plan, buffers, error);
 }
 

@@ -48,8 +48,8 @@ class IndexArray {
     if (__builtin_mul_overflow(stride_, bytes_, &stride_) ||
         __builtin_mul_overflow(stride_, std::max<int64_t>(in.count, 1), &extent)) {
       return Fail(error, KDA_ERROR_OVERFLOW, name,
-                  "count %" PRId64 " at stride %" PRId64 " does not fit in 2^63 - 1 bytes", in.count,
-                  in.stride);
+                  "count %" PRId64 " at stride %" PRId64 " does not fit in 2^63 - 1 bytes",
+                  in.count, in.stride);
     }
     data_ = static_cast<const char*>(in.data);
     count_ = in.count;
@@ -138,7 +138,7 @@ kda_status CheckState(const kda_tensor& in, Axis rows, bool output, const Proble
                       kda_tensor* out, kda_error* error) {
   if (in.rank == 0) return KDA_OK;
   const Axis hv = {"HV", p.value_heads, "v"}, k = {"K", p.dim_k, "q"}, v = {"V", p.dim_v, "v"};
-  const char* const name = out == &p.initial_state  ? "initial_state"
+  const char* const name = out == &p.initial_state ? "initial_state"
                            : out == &p.final_state ? "final_state"
                                                    : "checkpoints";
   if (p.state_order == KDA_STATE_VK) {
@@ -166,7 +166,8 @@ kda_status CheckNoneTwice(const std::vector<Sequence>& sequences, kda_error* err
   const auto twice = std::adjacent_find(written.begin(), written.end());
   if (twice == written.end()) return KDA_OK;
   return Fail(error, KDA_ERROR_SLOT, "slots",
-              "%" PRId64 " is given to more than one sequence, must be given to one at most where "
+              "%" PRId64
+              " is given to more than one sequence, must be given to one at most where "
               "final_state is written",
               *twice);
 }
@@ -192,7 +193,8 @@ kda_status PlaceStates(const kda_problem& in, kda_plan* plan, kda_error* error) 
     const int64_t slot = slots.present() ? slots[n] : n;
     if (slot < -1) {
       return Fail(error, KDA_ERROR_SLOT, "slots",
-                  "[%" PRId64 "] is %" PRId64 ", must be -1 (skip) or a row of the states", n, slot);
+                  "[%" PRId64 "] is %" PRId64 ", must be -1 (skip) or a row of the states", n,
+                  slot);
     }
     status = CheckSlot(n, slot, p->initial_state, "initial_state", error);
     if (status == KDA_OK) status = CheckSlot(n, slot, p->final_state, "final_state", error);
@@ -261,9 +263,9 @@ kda_status MakeCheckpoints(const kda_problem& in, kda_plan* plan, kda_error* err
                                  KDA_ERROR_CHECKPOINT, error);
   IndexArray offsets, tokens;
   if (status == KDA_OK) {
-    status = offsets.Check(in.checkpoint_offsets, "checkpoint_offsets",
-                           static_cast<int64_t>(plan->sequences.size()) + 1,
-                           "sequences plus 1", error);
+    status =
+        offsets.Check(in.checkpoint_offsets, "checkpoint_offsets",
+                      static_cast<int64_t>(plan->sequences.size()) + 1, "sequences plus 1", error);
   }
   if (status == KDA_OK) {
     status = tokens.Check(in.checkpoint_tokens, "checkpoint_tokens", 0, nullptr, error);
@@ -289,8 +291,7 @@ kda_status MakeCheckpoints(const kda_problem& in, kda_plan* plan, kda_error* err
                        : "0 (absent): neither checkpoint_every nor checkpoint_tokens is given");
   }
   if (!wanted) return KDA_OK;
-  const int64_t rows =
-      listed ? tokens.count() : CountEvery(plan->sequences, in.checkpoint_every);
+  const int64_t rows = listed ? tokens.count() : CountEvery(plan->sequences, in.checkpoint_every);
   const Axis axis = {"C", rows, listed ? "checkpoint_tokens" : "checkpoint_every"};
   status = CheckState(in.checkpoints, axis, true, *p, &p->checkpoints, error);
   if (status != KDA_OK) return status;

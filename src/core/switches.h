@@ -12,8 +12,8 @@ struct Switch {
   uint32_t bit;
   const char* name;
   const char* stage;
-  uint32_t needs;          // bits
-  const char* needs_names; // the same, as text
+  uint32_t needs;           // bits
+  const char* needs_names;  // the same, as text
   const char* effect;
   bool same_bits;
 };

@@ -33,8 +33,8 @@ kda_status CheckShape(const TensorRule& rule, const kda_tensor& in, kda_error* e
     const Axis& axis = rule.axes[i];
     const int64_t size = in.shape[i];
     if (size < 0) {
-      return Fail(error, KDA_ERROR_SHAPE, rule.name, "dimension %d (%s) is %" PRId64
-                  ", must not be negative", i, axis.label, size);
+      return Fail(error, KDA_ERROR_SHAPE, rule.name,
+                  "dimension %d (%s) is %" PRId64 ", must not be negative", i, axis.label, size);
     }
     if (axis.of != nullptr && size != axis.size) {
       return Fail(error, KDA_ERROR_SHAPE, rule.name,
@@ -58,8 +58,8 @@ kda_status Overflow(const TensorRule& rule, const kda_tensor& t, kda_error* erro
                     i > 0 ? ", " : "", t.shape[i], t.stride[i]);
     }
   }
-  return Fail(error, KDA_ERROR_OVERFLOW, rule.name,
-              "[%s%s%s%s] does not fit in 2^63 - 1 bytes", text[0], text[1], text[2], text[3]);
+  return Fail(error, KDA_ERROR_OVERFLOW, rule.name, "[%s%s%s%s] does not fit in 2^63 - 1 bytes",
+              text[0], text[1], text[2], text[3]);
 }
 
 // Row-major strides. False: one does not fit. A dimension of size 0 does not shrink those before it.
@@ -107,7 +107,8 @@ kda_status CheckNested(const TensorRule& rule, const kda_tensor& t, kda_error* e
   const auto steps_less = [&t](int32_t a, int32_t b) {
     return std::make_pair(t.stride[a], t.shape[a]) < std::make_pair(t.stride[b], t.shape[b]);
   };
-  int32_t order[KDA_MAX_RANK] = {0, 1, 2, 3};  // by stride; g++ 12 misreads std::sort of 4 as larger
+  int32_t order[KDA_MAX_RANK] = {0, 1, 2,
+                                 3};  // by stride; g++ 12 misreads std::sort of 4 as larger
   for (int32_t k = 1; k < t.rank; ++k) {
     for (int32_t j = k; j > 0 && steps_less(order[j], order[j - 1]); --j) {
       std::swap(order[j], order[j - 1]);
@@ -120,8 +121,8 @@ kda_status CheckNested(const TensorRule& rule, const kda_tensor& t, kda_error* e
     if (t.stride[i] < below) {
       return Fail(error, KDA_ERROR_STRIDE, rule.name,
                   "stride of dimension %d (%s) is %" PRId64 ", must be at least %" PRId64
-                  ": the elements of an output must not share memory", i, rule.axes[i].label,
-                  t.stride[i], below);
+                  ": the elements of an output must not share memory",
+                  i, rule.axes[i].label, t.stride[i], below);
     }
     below += (t.shape[i] - 1) * t.stride[i];
   }

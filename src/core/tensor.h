@@ -21,11 +21,11 @@ struct Axis {
 
 struct TensorRule {
   const char* name;
-  unsigned dtypes;   // 1 << kda_dtype of each one taken
+  unsigned dtypes;  // 1 << kda_dtype of each one taken
   int32_t rank;
   Axis axes[KDA_MAX_RANK];
-  int32_t dense;     // trailing dimensions that must be dense
-  bool output;       // no two elements may share memory
+  int32_t dense;  // trailing dimensions that must be dense
+  bool output;    // no two elements may share memory
 };
 
 // Checks `in` against the rule and sets *out to it with every stride explicit.

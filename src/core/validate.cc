@@ -48,7 +48,8 @@ kda_status CheckEnums(const kda_problem& in, kda_error* error) {
   constexpr uint64_t kKnown = KDA_FLAG_BETA_LOGITS | KDA_FLAG_QK_L2NORM;
   if ((in.flags & ~kKnown) != 0) {
     return Fail(error, KDA_ERROR_ENUM, "flags",
-                "value is 0x%" PRIx64 ", of which 0x%" PRIx64 " is unknown; known flags: 0x%" PRIx64,
+                "value is 0x%" PRIx64 ", of which 0x%" PRIx64
+                " is unknown; known flags: 0x%" PRIx64,
                 in.flags, in.flags & ~kKnown, kKnown);
   }
   return KDA_OK;
@@ -73,9 +74,9 @@ kda_status CheckTokenTensors(const kda_problem& in, Problem* p, kda_error* error
     return Fail(error, KDA_ERROR_DTYPE, "k", "dtype is %s, must be %s, as that of q",
                 kda_dtype_name(p->k.dtype), kda_dtype_name(p->q.dtype));
   }
-  status = CheckTensor(
-      {"v", kFloatDtypes, 4, {b, t, {"HV", 0, nullptr}, {"V", 0, nullptr}}, 1, false}, in.v, &p->v,
-      error);
+  status =
+      CheckTensor({"v", kFloatDtypes, 4, {b, t, {"HV", 0, nullptr}, {"V", 0, nullptr}}, 1, false},
+                  in.v, &p->v, error);
   if (status != KDA_OK) return status;
   p->value_heads = p->v.shape[2];
   p->dim_v = p->v.shape[3];
@@ -92,9 +93,12 @@ kda_status CheckSizes(const Problem& p, kda_error* error) {
     Limit limit;
     int64_t value;
     const char* argument;
-  } sizes[] = {{Limit::kBatch, p.batch, "q"},  {Limit::kTokens, p.tokens, "q"},
-               {Limit::kHeads, p.heads, "q"},  {Limit::kDimK, p.dim_k, "q"},
-               {Limit::kValueHeads, p.value_heads, "v"}, {Limit::kDimV, p.dim_v, "v"}};
+  } sizes[] = {{Limit::kBatch, p.batch, "q"},
+               {Limit::kTokens, p.tokens, "q"},
+               {Limit::kHeads, p.heads, "q"},
+               {Limit::kDimK, p.dim_k, "q"},
+               {Limit::kValueHeads, p.value_heads, "v"},
+               {Limit::kDimV, p.dim_v, "v"}};
   for (const auto& size : sizes) {
     const kda_status status =
         CheckLimit(size.limit, size.value, size.argument, KDA_ERROR_SHAPE, error);
@@ -139,8 +143,9 @@ kda_status CheckGate(const kda_problem& in, Problem* p, kda_error* error) {
     return KDA_OK;
   }
   if (in.A_log.rank != 0) {
-    const kda_status status = CheckTensor(
-        {"A_log", kF32Only, 1, {{"HV", p->value_heads, "v"}}, 0, false}, in.A_log, &p->A_log, error);
+    const kda_status status =
+        CheckTensor({"A_log", kF32Only, 1, {{"HV", p->value_heads, "v"}}, 0, false}, in.A_log,
+                    &p->A_log, error);
     if (status != KDA_OK) return status;
   } else if (p->gate == KDA_GATE_SOFTPLUS) {
     return Fail(error, KDA_ERROR_GATE, "A_log",
@@ -170,8 +175,8 @@ kda_status CheckProblem(const kda_problem& in, kda_plan* plan, kda_error* error)
   p->qk_l2norm = (in.flags & KDA_FLAG_QK_L2NORM) != 0;
   status = CheckLimit(Limit::kScale, in.scale, "scale", KDA_ERROR_OPTION, error);
   if (status != KDA_OK) return status;
-  p->scale = in.scale == KDA_DEFAULT_SCALE ? 1.0 / std::sqrt(static_cast<double>(p->dim_k))
-                                           : in.scale;
+  p->scale =
+      in.scale == KDA_DEFAULT_SCALE ? 1.0 / std::sqrt(static_cast<double>(p->dim_k)) : in.scale;
   return CheckGate(in, p, error);
 }
 

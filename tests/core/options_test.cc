@@ -1,0 +1,160 @@
+// Options: ranges, forcing, fallbacks and what the description says of them.
+#include <sched.h>
+
+#include "small_case.h"
+
+namespace kda::test {
+namespace {
+
+kda_plan_info InfoOf(const SmallCase& small, std::string* description = nullptr) {
+  Plan plan;
+  const Status status = Plan::Create(small.problem, small.options, &plan);
+  EXPECT_TRUE(status.ok()) << status.message();
+  if (description != nullptr) *description = plan.Describe();
+  return plan.Info();
+}
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Options, Refused) {
+  ExpectRefused({
+      {"backend",
+       [](auto* s) { s->options.backend = 3; },
+       KDA_ERROR_ENUM,
+       "backend",
+       {"is 3", "auto, cpu, reference"}},
+      {"isa",
+       [](auto* s) { s->options.isa = -1; },
+       KDA_ERROR_ENUM,
+       "isa",
+       {"is -1", "baseline, avx2, avx512"}},
+      {"solver",
+       [](auto* s) { s->options.solver = 4; },
+       KDA_ERROR_ENUM,
+       "solver",
+       {"is 4", "neumann64"}},
+      {"threads",
+       [](auto* s) { s->options.threads = 1025; },
+       KDA_ERROR_OPTION,
+       "threads",
+       {"is 1025", "from 0 to 1024"}},
+      {"negative threads",
+       [](auto* s) { s->options.threads = -1; },
+       KDA_ERROR_OPTION,
+       "threads",
+       {"is -1", "from 0 to 1024"}},
+      {"switches",
+       [](auto* s) { s->options.switches_off = 0x21; },
+       KDA_ERROR_ENUM,
+       "switches_off",
+       {"0x21", "0x20 is unknown", "0x1f"}},
+      {"flags",
+       [](auto* s) { s->options.flags = 2; },
+       KDA_ERROR_ENUM,
+       "options.flags",
+       {"0x2", "0x1"}},
+      {"solver in decode",
+       [](auto* s) {
+         s->problem.mode = KDA_DECODE;
+         s->options.solver = KDA_SOLVER_BLOCK;
+       },
+       KDA_ERROR_OPTION,
+       "solver",
+       {"block", "decode"}},
+      {"solver of the reference",
+       [](auto* s) {
+         s->options.backend = KDA_BACKEND_REFERENCE;
+         s->options.solver = KDA_SOLVER_NEUMANN64;
+       },
+       KDA_ERROR_OPTION,
+       "solver",
+       {"neumann64", "reference"}},
+  });
+}
+
+TEST(Options, NullIsTheDefaults) {
+  SmallCase small;
+  kda_plan* plan = nullptr;
+  ASSERT_EQ(kda_plan_create(&small.problem, nullptr, &plan, nullptr), KDA_OK);
+  PlanInfo info;
+  EXPECT_EQ(kda_plan_get_info(plan, &info), KDA_OK);
+  EXPECT_EQ(info.backend, KDA_BACKEND_CPU);
+  EXPECT_EQ(info.switches, KDA_SWITCHES_ALL);
+  EXPECT_EQ(info.switches_fallback, 0u);
+  EXPECT_EQ(info.solver, KDA_SOLVER_BLOCK);
+  cpu_set_t set;
+  ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  EXPECT_EQ(info.threads, CPU_COUNT(&set));
+  kda_plan_destroy(plan);
+}
+
+TEST(Options, Description) {
+  SmallCase small;
+  small.options.threads = 2;
+  small.options.isa = KDA_ISA_BASELINE;
+  std::string text;
+  InfoOf(small, &text);
+  EXPECT_EQ(text.rfind("cpu baseline, prefill, bounded gate, switches "
+                       "safe_gate,fuse,unified_layout,flat_grid,head_block, solver block, "
+                       "2 threads",
+                       0),
+            0u)
+      << text;
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+}
+
+TEST(Options, EverySwitchCombination) {
+  for (uint32_t off = 0; off <= KDA_SWITCHES_ALL; ++off) {
+    SmallCase small;
+    small.options.switches_off = off;
+    std::string text;
+    const kda_plan_info info = InfoOf(small, &text);
+    const uint32_t asked = KDA_SWITCHES_ALL & ~off;
+    constexpr uint32_t kNeeds = KDA_SWITCH_FUSE | KDA_SWITCH_SAFE_GATE;
+    const bool falls_back = (asked & KDA_SWITCH_HEAD_BLOCK) != 0 && (asked & kNeeds) != kNeeds;
+    EXPECT_EQ(info.switches_fallback, falls_back ? KDA_SWITCH_HEAD_BLOCK : 0u) << off;
+    EXPECT_EQ(info.switches, asked & ~info.switches_fallback) << off;
+    EXPECT_EQ(Contains(text, "head_block off: needs"), falls_back) << text;
+    EXPECT_EQ(info.solver,
+              (asked & KDA_SWITCH_SAFE_GATE) != 0 ? KDA_SOLVER_BLOCK : KDA_SOLVER_SUBSTITUTION);
+  }
+  SmallCase no_fuse;
+  no_fuse.options.switches_off = KDA_SWITCH_FUSE;
+  std::string text;
+  InfoOf(no_fuse, &text);
+  EXPECT_TRUE(Contains(text, "; head_block off: needs fuse")) << text;
+}
+
+TEST(Options, ForcedSolver) {
+  for (int32_t solver : {KDA_SOLVER_SUBSTITUTION, KDA_SOLVER_BLOCK, KDA_SOLVER_NEUMANN64}) {
+    SmallCase small;
+    small.options.solver = solver;
+    std::string text;
+    EXPECT_EQ(InfoOf(small, &text).solver, solver);
+    EXPECT_TRUE(Contains(text, std::string("solver ") + kda_solver_name(solver))) << text;
+  }
+}
+
+// Nothing that does not run is reported as running.
+TEST(Options, TokenByTokenHasNoSwitches) {
+  SmallCase decode, reference;
+  decode.problem.mode = KDA_DECODE;
+  reference.options.backend = KDA_BACKEND_REFERENCE;
+  for (SmallCase* small : {&decode, &reference}) {
+    std::string text;
+    const kda_plan_info info = InfoOf(*small, &text);
+    EXPECT_EQ(info.switches, 0u);
+    EXPECT_EQ(info.switches_fallback, KDA_SWITCHES_ALL);
+    EXPECT_EQ(info.solver, KDA_SOLVER_AUTO);
+    EXPECT_TRUE(Contains(text, "off: token by token")) << text;
+    EXPECT_TRUE(Contains(text, "switches none")) << text;
+  }
+  std::string text;
+  EXPECT_EQ(InfoOf(reference, &text).backend, KDA_BACKEND_REFERENCE);
+  EXPECT_EQ(text.rfind("reference fp64, prefill, bounded gate", 0), 0u) << text;
+}
+
+}  // namespace
+}  // namespace kda::test
