@@ -18,6 +18,7 @@ struct OutputBody {
 
   template <int MR, int NV>
   void Run(int i, int column) const {
+    if (column >= in.dim_v) return;  // the padding of a small dim_v can fill whole tiles
     Tile<V, MR, NV> tile;
     tile.Zero();
     tile.MultiplyAdd({buf.qh + i * int64_t{buf.ldk}, buf.ldk, 1}, s.data + column, s.ld, in.dim_k);
