@@ -76,16 +76,15 @@ void DescribeOutputs(kda_dtype o_dtype, Case* problem) {
   CheckRank("q", problem->q);
   CheckRank("v", problem->v);
   const auto state_shape = [&](int64_t rows) {
-    std::vector<int64_t> shape = {rows, problem->value_heads(), problem->dim_k(),
-                                  problem->dim_v()};
+    std::vector<int64_t> shape = {rows, problem->value_heads(), problem->dim_k(), problem->dim_v()};
     if (problem->state_order == KDA_STATE_VK) std::swap(shape[2], shape[3]);
     return shape;
   };
   const kda_dtype state_dtype = problem->initial_state.present()
                                     ? static_cast<kda_dtype>(problem->initial_state.layout.dtype)
                                     : KDA_F32;
-  problem->o.layout = DenseLayout(o_dtype, {problem->batch(), problem->tokens(),
-                                            problem->value_heads(), problem->dim_v()});
+  problem->o.layout = DenseLayout(
+      o_dtype, {problem->batch(), problem->tokens(), problem->value_heads(), problem->dim_v()});
   problem->final_state.layout = DenseLayout(state_dtype, state_shape(StateRows(*problem)));
   if (problem->checkpoint_every > 0 || problem->checkpoint_tokens.present()) {
     problem->checkpoints.layout = DenseLayout(KDA_F32, state_shape(CheckpointRows(*problem)));

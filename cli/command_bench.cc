@@ -178,7 +178,7 @@ void PrintComparisons(const Work& work, const std::vector<Point>& points, size_t
     fmt::print("  {}\n", work.batches.size() == 1
                              ? fmt::format("{} against {}: {:.2f}x", comparison.fast,
                                            comparison.slow, GeometricMean(comparison.ratios))
-                             : comparison.Describe(fmt::format("{}", of)));
+                             : comparison.Describe(of));
   }
 }
 
@@ -247,7 +247,8 @@ void AddBench(CLI::App* app, Context* context) {
   command->footer(kFooter);
   const std::string group = "Problem";
   CLI::Option* workload =
-      command->add_option("--workload", flags->workload, "a named set of problems (default: headline)")
+      command
+          ->add_option("--workload", flags->workload, "a named set of problems (default: headline)")
           ->check(OneOf({"headline", "k3", "grid", "sharegpt"}))
           ->group(group);
   CLI::Option* batch = command->add_option("--batch", flags->batch, "sequences, packed")
@@ -273,8 +274,9 @@ void AddBench(CLI::App* app, Context* context) {
       ->check(WholeNumberIn(1, 100))
       ->group(group);
   AddMeasureFlags(command, &flags->measure);
-  command->add_option("--time-limit", flags->time_limit,
-                      "seconds after which no further problem is begun")
+  command
+      ->add_option("--time-limit", flags->time_limit,
+                   "seconds after which no further problem is begun")
       ->check(FiniteNumber())
       ->group("Measurement");
   command->add_flag("--json", flags->json, "for machines");

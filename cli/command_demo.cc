@@ -60,8 +60,7 @@ double CostPerTokenHead(const std::vector<Implementation>& which) {
 }
 
 // Bytes that the largest batch needs with that many heads.
-int64_t BytesNeeded(const Batch& largest, int64_t heads,
-                    const std::vector<Implementation>& which) {
+int64_t BytesNeeded(const Batch& largest, int64_t heads, const std::vector<Implementation>& which) {
   Case tiny = PackedCase(MakeInputs({}, 1, 1, 1), Batch::Of(1, 1));
   int64_t workspace = 0;
   // The workspace grows with the tokens, so that of a shorter problem tells; a plan takes shapes
@@ -137,7 +136,8 @@ void PrintIntroduction(const DemoFlags& flags, const std::vector<Implementation>
       "  original   four stages through memory, intra-chunk part element by element\n"
       "  port       the same, with the intra-chunk part as matrix products\n"
       "  optimized  one fused pass over the chunks that exist, several heads at a time\n"
-      "Every batch is checked against the recurrence in fp64 before it is timed, and the three are\n"
+      "Every batch is checked against the recurrence in fp64 before it is timed, and the three "
+      "are\n"
       "timed in turns.\n\n");
   fmt::print("{}, {} threads; at most about {:.0f} s.\n\n", cpu.model, which[0].options.threads,
              flags.time_limit);
@@ -194,17 +194,20 @@ int RunDemo(const DemoFlags& flags) {
     all.insert(all.end(), parts.back().begin(), parts.back().end());
   }
   PrintSpeedups(parts);
-  fmt::print("\nVerified against fp64: {} (limit: relative error {:.0e}; above, the largest of each).\n",
-             failures == 0 ? "every result" : fmt::format("{} results are OFF", failures),
-             all[0].measurements[0].verdicts[0].limit);
-  fmt::print("Of each batch, as many (sequence, head) pairs as have {} tokens together were checked.\n",
-             DemoMeasure().verify_budget);
+  fmt::print(
+      "\nVerified against fp64: {} (limit: relative error {:.0e}; above, the largest of each).\n",
+      failures == 0 ? "every result" : fmt::format("{} results are OFF", failures),
+      all[0].measurements[0].verdicts[0].limit);
+  fmt::print(
+      "Of each batch, as many (sequence, head) pairs as have {} tokens together were checked.\n",
+      DemoMeasure().verify_budget);
   fmt::print("\nWhat ran:\n{}", WhatRan(all));
-  fmt::print("\nNext:\n"
-             "  kda ladder                         what each of the five steps gains\n"
-             "  kda bench --workload sharegpt --rung original,port,optimized    all 700 batches\n"
-             "  kda verify --seqlen 300 --heads 4  a whole problem against fp64\n"
-             "  kda run --help                     your own tensors\n");
+  fmt::print(
+      "\nNext:\n"
+      "  kda ladder                         what each of the five steps gains\n"
+      "  kda bench --workload sharegpt --rung original,port,optimized    all 700 batches\n"
+      "  kda verify --seqlen 300 --heads 4  a whole problem against fp64\n"
+      "  kda run --help                     your own tensors\n");
   return failures == 0 ? 0 : kExitFailed;
 }
 

@@ -123,8 +123,9 @@ void AddInfo(CLI::App* app, Context* context) {
   const auto flags = std::make_shared<InfoFlags>();
   CLI::App* command =
       app->add_subcommand("info", "CPU, instruction sets, what would run, limits, versions");
-  command->footer("Examples:\n  kda info\n  kda info --limits      the validator's limits, as "
-                  "markdown\n  KDA_MAX_ISA=avx2 kda info");
+  command->footer(
+      "Examples:\n  kda info\n  kda info --limits      the validator's limits, as "
+      "markdown\n  KDA_MAX_ISA=avx2 kda info");
   command->add_flag("--limits", flags->limits, "only the table of limits, as markdown");
   command->add_flag("--switches", flags->switches, "only the table of switches, as markdown");
   command->add_flag("--json", flags->json, "everything, for machines");

@@ -29,7 +29,8 @@ struct LadderFlags {
 };
 
 const char kFooter[] =
-    "Each rung turns one more switch on (kda info --switches says what each does). All are verified\n"
+    "Each rung turns one more switch on (kda info --switches says what each does). All are "
+    "verified\n"
     "against the fp64 oracle, then timed in turns. The step is the gain over the rung before, the\n"
     "total that over the first; the bar is the time.\n"
     "Examples:\n"
@@ -66,8 +67,8 @@ void PrintLadder(const Point& point, const LadderFlags& flags, const Bench& benc
              point.batch.sequences(), point.batch.Tokens(), flags.heads, flags.generator.dim_k,
              flags.generator.dim_v, point.measurements[0].ran["isa"].get<std::string>(),
              point.measurements[0].ran["threads"].get<int>(), bench.pinned() ? ", pinned" : "");
-  Table table({"rung", "switch", "median", "p10", "p90", "step", "total", "max error",
-               "rel error", "time"});
+  Table table({"rung", "switch", "median", "p10", "p90", "step", "total", "max error", "rel error",
+               "time"});
   const Measurement *first = nullptr, *before = nullptr;
   for (size_t i = 0; i < point.measurements.size(); ++i) {
     const Measurement& m = point.measurements[i];
@@ -89,8 +90,9 @@ void PrintLadder(const Point& point, const LadderFlags& flags, const Bench& benc
     if (first == nullptr) first = &m;
   }
   fmt::print("{}", table.Text());
-  fmt::print("\n{} timed runs of each, in turns. Verified before, against the fp64 recurrence: {}\n",
-             point.measurements[0].time.count, point.verified);
+  fmt::print(
+      "\n{} timed runs of each, in turns. Verified before, against the fp64 recurrence: {}\n",
+      point.measurements[0].time.count, point.verified);
   fmt::print("\nWhat ran:\n{}", WhatRan({point}));
 }
 
@@ -101,8 +103,8 @@ void PrintJson(const Point& point, const LadderFlags& flags, const Bench& bench,
   json["results"] = Json::array();
   const Measurement *first = nullptr, *before = nullptr;
   for (const Measurement& m : point.measurements) {
-    Json record = MeasurementJson(m, point.batch, flags.heads,
-                                  flags.heads * flags.generator.group, point.verified);
+    Json record = MeasurementJson(m, point.batch, flags.heads, flags.heads * flags.generator.group,
+                                  point.verified);
     const auto gain = [&](const Measurement* than) {
       return than == nullptr ? Json(nullptr) : Json(than->time.median / m.time.median);
     };
@@ -117,8 +119,7 @@ void PrintJson(const Point& point, const LadderFlags& flags, const Bench& bench,
 }
 
 int RunLadder(LadderFlags* flags, const Context& context) {
-  const Batch batch =
-      flags->workload == "headline" ? HeadlineWorkload()[0] : Batch{flags->lengths};
+  const Batch batch = flags->workload == "headline" ? HeadlineWorkload()[0] : Batch{flags->lengths};
   if (flags->heads == 0) flags->heads = kHeadlineHeads;
   flags->execution.rungs = RungNames();
   const std::vector<Implementation> which = Implementations(flags->execution);

@@ -28,8 +28,10 @@ struct VerifyFlags {
 };
 
 const char kFooter[] =
-    "A tensor passes when its relative Frobenius error ||x - oracle|| / ||oracle|| is at most 6e-3,\n"
-    "or 2e-5 where all inputs and the output are fp32 (another limit: --tolerance), and it is finite\n"
+    "A tensor passes when its relative Frobenius error ||x - oracle|| / ||oracle|| is at most "
+    "6e-3,\n"
+    "or 2e-5 where all inputs and the output are fp32 (another limit: --tolerance), and it is "
+    "finite\n"
     "where the oracle is. Exit code 1 when one does not.\n"
     "Examples:\n"
     "  kda verify --batch 3 --seqlen 130 --heads 4             generated inputs, bounded gate\n"
@@ -59,8 +61,7 @@ Case MakeCase(VerifyFlags* flags, std::vector<std::string>* unused) {
   flags->generator.gate = flags->problem.gate;
   flags->generator.beta_logits = flags->problem.beta_logits;
   const Batch batch = Batch::Of(flags->batch, flags->seqlen);
-  const Case inputs =
-      MakeInputs(flags->generator, flags->heads, batch.Tokens(), batch.sequences());
+  const Case inputs = MakeInputs(flags->generator, flags->heads, batch.Tokens(), batch.sequences());
   return PackedCase(inputs, batch);
 }
 

@@ -128,11 +128,10 @@ void ApplyProblemFlags(const ProblemFlags& flags, Case* problem) {
     BadArgument("--lower-bound: {} has no meaning with --gate {}; it belongs to --gate bounded",
                 *flags.lower_bound, flags.gate);
   }
-  problem->lower_bound =
-      problem->gate == KDA_GATE_BOUNDED ? flags.lower_bound.value_or(-5.0) : 0.0;
+  problem->lower_bound = problem->gate == KDA_GATE_BOUNDED ? flags.lower_bound.value_or(-5.0) : 0.0;
   problem->state_order = flags.state_layout == "vk" ? KDA_STATE_VK : KDA_STATE_KV;
-  problem->flags = (flags.beta_logits ? KDA_FLAG_BETA_LOGITS : 0) |
-                   (flags.qk_l2norm ? KDA_FLAG_QK_L2NORM : 0);
+  problem->flags =
+      (flags.beta_logits ? KDA_FLAG_BETA_LOGITS : 0) | (flags.qk_l2norm ? KDA_FLAG_QK_L2NORM : 0);
   problem->scale = flags.scale.value_or(KDA_DEFAULT_SCALE);
   problem->checkpoint_every = flags.checkpoint_every;
 }
@@ -155,12 +154,11 @@ void AddExecutionFlags(CLI::App* app, bool lists, ExecutionFlags* flags) {
       ->check(OneOf(NamesOf(kda_backend_name)))
       ->capture_default_str()
       ->group(group);
-  CLI::Option* isa =
-      app->add_option("--isa", flags->isas,
-                      "instruction set to force; one this machine lacks is an error")
-          ->check(OneOf(IsaNames()))
-          ->capture_default_str()
-          ->group(group);
+  CLI::Option* isa = app->add_option("--isa", flags->isas,
+                                     "instruction set to force; one this machine lacks is an error")
+                         ->check(OneOf(IsaNames()))
+                         ->capture_default_str()
+                         ->group(group);
   CLI::Option* rung = app->add_option("--rung", flags->rungs,
                                       "rung of the optimisation ladder (kda info --switches)")
                           ->check(OneOf(RungNames()))

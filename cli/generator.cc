@@ -33,8 +33,8 @@ class Random {
   // About N(0, 1): the sum of four 16-bit uniforms of one draw. A bench needs 1e9 of them.
   float Normal(int64_t index) const {
     const uint64_t bits = Mix(key_ + static_cast<uint64_t>(index));
-    const uint64_t sum = (bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) +
-                         (bits >> 48);
+    const uint64_t sum =
+        (bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48);
     constexpr float kSqrt3 = 1.7320508f;  // the variance of the sum is 4/12
     return (static_cast<float>(sum) * 0x1p-16f - 2.0f + 0x1p-15f) * kSqrt3;
   }
@@ -66,8 +66,7 @@ void StoreRow(const Tensor& tensor, int64_t row, const std::vector<float>& value
 }
 
 // Fills each row (last dimension) of a dense tensor: fill(row, values).
-void FillRows(const Tensor& tensor,
-              const std::function<void(int64_t, std::vector<float>*)>& fill) {
+void FillRows(const Tensor& tensor, const std::function<void(int64_t, std::vector<float>*)>& fill) {
   const int64_t dim = tensor.shape(tensor.layout.rank - 1);
   Parallel(tensor.Elements() / dim, [&](int64_t begin, int64_t end) {
     std::vector<float> values(static_cast<size_t>(dim));
@@ -234,8 +233,7 @@ Case PackedCase(const Case& inputs, const Batch& batch) {
   return packed;
 }
 
-int64_t InputBytes(const GeneratorFlags& flags, int64_t heads, int64_t tokens,
-                   int64_t sequences) {
+int64_t InputBytes(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences) {
   const int64_t size = DtypeSize(DtypeFromFlag(flags.dtype));
   const int64_t values = heads * flags.group;
   const int64_t per_token = size * (2 * heads * flags.dim_k + 2 * values * flags.dim_v) +

@@ -16,8 +16,8 @@ std::string CommandLine(int argc, char** argv) {
   std::string line = "kda";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`*?[](){}&;<>|!#~") ==
-                                            std::string::npos;
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n'\"\\$`*?[](){}&;<>|!#~") == std::string::npos;
     line += plain ? " " + word : " '" + word + "'";
   }
   return line;

@@ -37,10 +37,10 @@ std::string UtcNow() {
 
 CpuInfo ReadCpuInfo() {
   static const std::set<std::string> kFeatures = {
-      "sse2",        "sse4_2",      "avx",      "avx2",     "fma",         "f16c",
-      "avx512f",     "avx512bw",    "avx512dq", "avx512vl", "avx512_bf16", "avx512_fp16",
-      "avx512_vnni", "amx_tile",    "amx_bf16", "amx_int8", "avx_vnni",    "asimd",
-      "bf16",        "asimdfhm",    "sve",      "i8mm"};
+      "sse2",        "sse4_2",   "avx",      "avx2",     "fma",         "f16c",
+      "avx512f",     "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx512_fp16",
+      "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8", "avx_vnni",    "asimd",
+      "bf16",        "asimdfhm", "sve",      "i8mm"};
   CpuInfo info;
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -81,11 +81,10 @@ Json Manifest(const Context& context) {
   manifest["libraries"] = {
       {"kda", kda_version_string()},
       {"cli11", CLI11_VERSION},
-      {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
-                          FMT_VERSION % 100)},
-      {"nlohmann_json",
-       fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                   NLOHMANN_JSON_VERSION_PATCH)}};
+      {"fmt",
+       fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+      {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
+                                    NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)}};
   manifest["KDA_MAX_ISA"] = max_isa == nullptr ? Json(nullptr) : Json(max_isa);
   return manifest;
 }

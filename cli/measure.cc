@@ -72,9 +72,10 @@ Bench::Bench(const GeneratorFlags& generator, const MeasureFlags& flags, int64_t
   const int64_t bytes = InputBytes(generator, heads, tokens, sequences);
   const int64_t available = AvailableMemory();
   if (available > 0 && bytes > available) {
-    Failed("the inputs and outputs of {} tokens x {} heads need {} bytes of memory, {} are free; "
-           "fewer --heads or a smaller --batch fit",
-           tokens, heads, HumanCount(double(bytes)), HumanCount(double(available)));
+    Failed(
+        "the inputs and outputs of {} tokens x {} heads need {} bytes of memory, {} are free; "
+        "fewer --heads or a smaller --batch fit",
+        tokens, heads, HumanCount(double(bytes)), HumanCount(double(available)));
   }
   inputs_ = MakeInputs(generator, heads, tokens, sequences);
   inputs_.mode = mode;
@@ -144,8 +145,7 @@ std::vector<Measurement> Bench::Run(const Batch& batch, const std::vector<Implem
   int64_t repeat = flags_.repeat;
   if (repeat == 0) {
     const double fit = flags_.auto_seconds * 1e3 / std::max(round, 1e-3);
-    repeat = std::clamp(static_cast<int64_t>(std::min(fit, 1e9)), flags_.auto_min,
-                        flags_.auto_max);
+    repeat = std::clamp(static_cast<int64_t>(std::min(fit, 1e9)), flags_.auto_min, flags_.auto_max);
   }
   for (int64_t r = 0; r < repeat; ++r) {
     if (progress != nullptr) {
@@ -172,8 +172,8 @@ double Bench::ZeroStateRatio(const Batch& batch, const Implementation& implement
   zero_args.initial_state = zero_state_.data;
   TimedRun(plan, zero_args);
   const double once = TimedRun(plan, random_args);
-  const int64_t repeat = std::clamp<int64_t>(static_cast<int64_t>(500 / std::max(once, 1e-2)), 5,
-                                             50);
+  const int64_t repeat =
+      std::clamp<int64_t>(static_cast<int64_t>(500 / std::max(once, 1e-2)), 5, 50);
   std::vector<double> zero, full;
   for (int64_t r = 0; r < repeat; ++r) {
     zero.push_back(TimedRun(plan, zero_args));
@@ -237,11 +237,13 @@ int64_t Comparison::Faster() const {
   return std::count_if(ratios.begin(), ratios.end(), [](double ratio) { return ratio > 1; });
 }
 
-std::string Comparison::Describe(const std::string& of) const {
+std::string Comparison::Describe(size_t of) const {
   if (ratios.empty()) return fmt::format("{} against {}: nothing measured", fast, slow);
   const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-  return fmt::format("{} against {}: {:.2f}x geometric mean, {:.2f}x to {:.2f}x, {} of {} faster",
-                     fast, slow, GeometricMean(ratios), *low, *high, Faster(), of);
+  const std::string missing =
+      ratios.size() < of ? fmt::format(" ({} not measured)", of - ratios.size()) : "";
+  return fmt::format("{} against {}: {:.2f}x geometric mean, {:.2f}x to {:.2f}x, {} of {} faster{}",
+                     fast, slow, GeometricMean(ratios), *low, *high, Faster(), of, missing);
 }
 
 Json Comparison::ToJson() const {

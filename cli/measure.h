@@ -38,11 +38,11 @@ std::vector<Implementation> Implementations(ExecutionFlags flags);
 
 struct Measurement {
   std::string rung, isa, label;  // as the implementation's
-  Json ran;  // what the plan ran
+  Json ran;                      // what the plan ran
   std::vector<Verdict> verdicts;
   bool passed = false;  // only then timed
   int64_t warmup = 0;
-  Statistics time;      // milliseconds
+  Statistics time;  // milliseconds
   std::vector<double> samples;
 };
 
@@ -88,7 +88,7 @@ struct Comparison {
   std::string slow, fast;
   std::vector<double> ratios;
   int64_t Faster() const;
-  std::string Describe(const std::string& of) const;
+  std::string Describe(size_t of) const;  // `of`: how many were asked for
   Json ToJson() const;
 };
 

@@ -49,8 +49,7 @@ bool AllFp32(const Case& problem) {
 }
 
 // Pairs in an order that meets the ends first and spreads over both ranges.
-std::vector<std::pair<int64_t, int64_t>> PairOrder(int64_t sequences, int64_t heads,
-                                                   int64_t most) {
+std::vector<std::pair<int64_t, int64_t>> PairOrder(int64_t sequences, int64_t heads, int64_t most) {
   std::vector<std::pair<int64_t, int64_t>> order;
   std::set<std::pair<int64_t, int64_t>> seen;
   const auto add = [&](int64_t n, int64_t h) {
@@ -124,8 +123,8 @@ std::vector<Verdict> Sample::Compare(const Case& problem) const {
   Verdict o{"o", {}, RelativeLimit(problem, problem.o)};
   Verdict state{"final_state", {}, RelativeLimit(problem, problem.final_state)};
   for (const Piece& piece : pieces_) {
-    const Case slice = HeadSlice(SequenceSlice(problem, piece.sequence, piece.tokens),
-                                 piece.head, 1);
+    const Case slice =
+        HeadSlice(SequenceSlice(problem, piece.sequence, piece.tokens), piece.head, 1);
     o.difference.Add(cli::Compare(slice.o, piece.o));
     if (piece.whole) state.difference.Add(cli::Compare(slice.final_state, piece.final_state));
   }

@@ -62,8 +62,8 @@ std::vector<Comparison> ComparePairs(const std::vector<Point>& points) {
 }
 
 std::string PointsTable(const std::vector<Point>& points, int64_t value_heads) {
-  Table table({"batch", "rung", "isa", "median", "p10", "p90", "runs", "token-heads/s",
-               "max error", "rel error", "state rel error"});
+  Table table({"batch", "rung", "isa", "median", "p10", "p90", "runs", "token-heads/s", "max error",
+               "rel error", "state rel error"});
   for (const Point& point : points) {
     for (const Measurement& m : point.measurements) {
       const double rate = double(point.batch.Tokens() * value_heads) / (m.time.median / 1e3);
@@ -89,9 +89,9 @@ std::string ReplayTable(int64_t batch, const std::vector<Point>& points) {
     const double seconds = std::max(s.total_ms, 1e-9) / 1e3;
     table.Add({fmt::format("{}", batch), m.rung, m.ran["isa"].get<std::string>(),
                fmt::format("{}", s.batches), HumanTime(s.time.median), HumanTime(s.time.p10),
-               HumanTime(s.time.p90), HumanTime(s.total_ms),
-               HumanCount(double(s.tokens) / seconds), HumanCount(double(s.padded) / seconds),
-               fmt::format("{:.1e}", s.max_error), fmt::format("{:.1e}", s.relative_error)});
+               HumanTime(s.time.p90), HumanTime(s.total_ms), HumanCount(double(s.tokens) / seconds),
+               HumanCount(double(s.padded) / seconds), fmt::format("{:.1e}", s.max_error),
+               fmt::format("{:.1e}", s.relative_error)});
   }
   return table.Text();
 }

@@ -25,11 +25,11 @@ struct Dtype {
   int64_t size;
   int32_t kda;  // 0: the library has no such dtype
 };
-constexpr Dtype kDtypes[] = {
-    {"F32", 4, KDA_F32}, {"BF16", 2, KDA_BF16}, {"F16", 2, KDA_F16}, {"I32", 4, KDA_I32},
-    {"I64", 8, KDA_I64}, {"F64", 8, 0},         {"BOOL", 1, 0},      {"U8", 1, 0},
-    {"I8", 1, 0},        {"F8_E5M2", 1, 0},     {"F8_E4M3", 1, 0},   {"I16", 2, 0},
-    {"U16", 2, 0},       {"U32", 4, 0},         {"U64", 8, 0}};
+constexpr Dtype kDtypes[] = {{"F32", 4, KDA_F32}, {"BF16", 2, KDA_BF16}, {"F16", 2, KDA_F16},
+                             {"I32", 4, KDA_I32}, {"I64", 8, KDA_I64},   {"F64", 8, 0},
+                             {"BOOL", 1, 0},      {"U8", 1, 0},          {"I8", 1, 0},
+                             {"F8_E5M2", 1, 0},   {"F8_E4M3", 1, 0},     {"I16", 2, 0},
+                             {"U16", 2, 0},       {"U32", 4, 0},         {"U64", 8, 0}};
 
 const Dtype* FindDtype(const std::string& name) {
   for (const Dtype& dtype : kDtypes) {
@@ -127,8 +127,8 @@ void SafetensorsReader::ParseHeader(const std::string& text, int64_t data_bytes)
     if (name == "__metadata__") continue;
     const std::string where = fmt::format("--input: {}: tensor {}", path_, Printable(name));
     if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
-        !value.contains("shape") || !value["shape"].is_array() ||
-        !value.contains("data_offsets") || !value["data_offsets"].is_array()) {
+        !value.contains("shape") || !value["shape"].is_array() || !value.contains("data_offsets") ||
+        !value["data_offsets"].is_array()) {
       BadArgument("{}: needs a dtype, a shape and data_offsets", where);
     }
     Entry entry;
@@ -142,8 +142,7 @@ void SafetensorsReader::ParseHeader(const std::string& text, int64_t data_bytes)
     for (const json& dimension : value["shape"]) {
       int64_t size = 0;
       if (!WholeNumber(dimension, &size)) {
-        BadArgument("{}: shape {} is not made of whole numbers >= 0", where,
-                    value["shape"].dump());
+        BadArgument("{}: shape {} is not made of whole numbers >= 0", where, value["shape"].dump());
       }
       if (__builtin_mul_overflow(bytes, size, &bytes)) {
         BadArgument("{}: shape {} is too large", where, value["shape"].dump());
@@ -188,8 +187,7 @@ void SafetensorsReader::CheckRanges(int64_t data_bytes) const {
     before = Printable(name);
   }
   if (reached != data_bytes) {
-    BadArgument("--input: {}: data bytes {} to {} belong to no tensor", path_, reached,
-                data_bytes);
+    BadArgument("--input: {}: data bytes {} to {} belong to no tensor", path_, reached, data_bytes);
   }
 }
 

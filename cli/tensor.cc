@@ -13,8 +13,7 @@ namespace kda::cli {
 
 std::shared_ptr<char> Allocate(int64_t bytes) {
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  void* memory =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) Failed("no memory: {} bytes asked for", bytes);
   return std::shared_ptr<char>(static_cast<char*>(memory), [size](char* p) { munmap(p, size); });
 }
