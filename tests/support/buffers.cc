@@ -91,7 +91,7 @@ Array TensorBuffer::Read() const {
 
 bool TensorBuffer::Unchanged() const {
   return memory_.BandsIntact() &&
-         std::memcmp(written_.data(), memory_.data(), written_.size()) == 0;
+         std::equal(written_.begin(), written_.end(), memory_.data());
 }
 
 bool TensorBuffer::BandsIntact() const {
