@@ -85,5 +85,6 @@ bool IsaAvailable(kda_isa isa) { return isa >= KDA_ISA_BASELINE && isa <= BestIs
 }  // namespace kda::core
 
 extern "C" int32_t kda_isa_available(int32_t isa) {
+  if (isa < KDA_ISA_BASELINE || isa > KDA_ISA_AVX512) return 0;
   return kda::core::IsaAvailable(static_cast<kda_isa>(isa)) ? 1 : 0;
 }

@@ -40,10 +40,10 @@ kda_status CheckEnums(const kda_options& in, kda_error* error) {
 }
 
 int32_t Processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  cpu_set_t set[8];  // one holds 1024 processors; the call fails where the machine has more
+  if (sched_getaffinity(0, sizeof set, set) != 0) return 1;
   const auto max = static_cast<int32_t>(LimitOf(Limit::kThreads).max);
-  return std::clamp(static_cast<int32_t>(CPU_COUNT(&set)), 1, max);
+  return std::clamp(static_cast<int32_t>(CPU_COUNT_S(sizeof set, set)), 1, max);
 }
 
 kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* error) {

@@ -2,11 +2,11 @@
 #include "core/plan.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstring>
 #include <exception>
 #include <new>
 
+#include "core/limits.h"
 #include "core/validate.h"
 
 namespace kda::core {
@@ -94,10 +94,13 @@ void kda_plan_destroy(kda_plan* plan) { delete plan; }
 
 kda_status kda_plan_get_info(const kda_plan* plan, kda_plan_info* info) {
   using kda::core::kInfoRule;
+  using kda::core::Limit;
+  using kda::core::LimitOf;
   if (plan == nullptr || info == nullptr) return KDA_ERROR_NULL_POINTER;
   const size_t size = info->struct_size;
   // What we do not know of a newer caller's struct it shall find zero: it may hold anything now.
-  if (size < kInfoRule.oldest || size > 4096 || size % sizeof(size_t) != 0) {
+  const auto largest = static_cast<size_t>(LimitOf(Limit::kStructSize).max);
+  if (size < kInfoRule.oldest || size > largest || size % sizeof(size_t) != 0) {
     return KDA_ERROR_STRUCT_SIZE;
   }
   const kda::core::Execution& e = plan->execution;

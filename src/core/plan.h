@@ -13,8 +13,8 @@
 
 namespace kda::core {
 
-inline constexpr int kChunk =
-    64;  // BT: tokens per chunk (spec: 128 and 256 lose; the solve is ~BT^2)
+// BT, tokens per chunk: 128 and 256 lose, since the solve grows with BT^2.
+inline constexpr int kChunk = 64;
 inline constexpr int kMaxDim = 256;
 
 // One sequence of the batch.

@@ -62,7 +62,7 @@ kda_status Overflow(const TensorRule& rule, const kda_tensor& t, kda_error* erro
               text[0], text[1], text[2], text[3]);
 }
 
-// Row-major strides. False: one does not fit. A dimension of size 0 does not shrink those before it.
+// Row-major strides. False: one does not fit. A dimension of size 0 counts as 1.
 bool FillDense(kda_tensor* t) {
   int64_t stride = 1;
   for (int32_t i = t->rank - 1; i >= 0; --i) {
@@ -86,8 +86,8 @@ bool ExtentFits(const kda_tensor& t) {
          !__builtin_mul_overflow(last, SizeOfDtype(t.dtype), &bytes);
 }
 
-// The strides of the last `dense` dimensions are those of a dense tensor. A dimension of one element
-// is never stepped along; it is given the dense stride all the same.
+// The strides of the last `dense` dimensions are those of a dense tensor. A dimension of one
+// element is never stepped along; it is given the dense stride all the same.
 kda_status CheckContiguous(const TensorRule& rule, kda_tensor* t, kda_error* error) {
   int64_t expected = 1;
   for (int32_t i = t->rank - 1; i >= t->rank - rule.dense; --i) {

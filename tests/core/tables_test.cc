@@ -1,4 +1,4 @@
-// The switch table, the rungs, and the limits: what the tables say is what the validator does (E16).
+// The switch table, the rungs and the limits: what they say is what the validator does (E16).
 #include <cfloat>
 #include <cmath>
 #include <map>
