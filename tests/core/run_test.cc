@@ -181,14 +181,14 @@ TEST(Run, NeighboursAreNoAliases) {
   Args args = small.MakeArgs();
   ASSERT_TRUE(plan.Run(args).ok());
   const std::vector<float> expected(small.o.begin(), small.o.begin() + 72);
-  std::vector<float> memory(48 + 72 + 48, kUntouched);
-  std::copy(small.q.begin(), small.q.end(), memory.begin());
-  args.q = memory.data();
-  args.o = memory.data() + 48;
-  args.final_state = memory.data() + 48 + 72;
+  std::vector<float> memory(72 + 48 + 48, kUntouched);  // o, q, final_state
+  std::copy(small.q.begin(), small.q.end(), memory.begin() + 72);
+  args.o = memory.data();
+  args.q = memory.data() + 72;
+  args.final_state = memory.data() + 72 + 48;
   const Status status = plan.Run(args);
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), memory.begin() + 48));
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), memory.begin()));
 }
 
 TEST(Run, InPlaceState) {

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -61,22 +60,43 @@ TEST(ThreadPool, ResultsAreVisible) {
   }
 }
 
-// Tasks that wait for each other end only when they run on as many threads.
-TEST(ThreadPool, WorkersTakePart) {
-  EnsureThreads(3);
+// Tasks that wait for each other: true when `threads` threads, the caller's among them, ran one each
+// at the same time.
+bool Meet(int32_t threads) {
   std::mutex lock;
   std::condition_variable all_here;
-  int here = 0;
-  std::set<std::thread::id> threads;
-  Parallel(3, [&](int32_t) {
+  int32_t here = 0, on_caller = 0;
+  bool met = true;
+  const std::thread::id caller = std::this_thread::get_id();
+  Parallel(threads, [&](int32_t) {
     std::unique_lock<std::mutex> hold(lock);
-    threads.insert(std::this_thread::get_id());
+    on_caller += std::this_thread::get_id() == caller;
     ++here;
     all_here.notify_all();
-    all_here.wait_for(hold, std::chrono::seconds(60), [&] { return here == 3; });
+    met &= all_here.wait_for(hold, std::chrono::seconds(60), [&] { return here == threads; });
   });
-  EXPECT_EQ(threads.size(), 3u);
-  EXPECT_EQ(threads.count(std::this_thread::get_id()), 1u);
+  return met && on_caller == 1;
+}
+
+TEST(ThreadPool, WorkersTakePart) {
+  EnsureThreads(3);
+  EXPECT_TRUE(Meet(3));
+}
+
+// The caller, done with its own index, waits for the worker that is not.
+TEST(ThreadPool, WaitsForClaimedIndices) {
+  EnsureThreads(2);
+  std::atomic<int> here{0}, done{0};
+  const std::thread::id caller = std::this_thread::get_id();
+  Parallel(2, [&](int32_t) {
+    ++here;
+    while (here != 2) std::this_thread::yield();
+    if (std::this_thread::get_id() != caller) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ++done;
+  });
+  EXPECT_EQ(done, 2);
 }
 
 // A caller finishes although every worker is held up elsewhere.
@@ -161,9 +181,32 @@ TEST(ThreadPool, AfterFork) {
   EXPECT_TRUE(InChild(works));
   EXPECT_TRUE(InChild([&] {
     EnsureThreads(kThreadsOfTheChild);  // its own
-    return works() && InChild(works);
+    return Meet(kThreadsOfTheChild) && works() && InChild(works);
   }));
   EXPECT_TRUE(works());  // the parent is as before
+}
+
+// A job of another thread is the parent's alone: the child's workers must not touch it.
+TEST(ThreadPool, JobsStayInTheParent) {
+  EnsureThreads(2);
+  const pid_t parent = getpid();
+  std::atomic<int> started{0};
+  std::atomic<bool> release{false};
+  std::thread holder([&] {
+    Parallel(64, [&](int32_t) {
+      if (getpid() != parent) _exit(3);
+      ++started;
+      while (!release) std::this_thread::yield();
+    });
+  });
+  while (started == 0) std::this_thread::yield();
+  EXPECT_TRUE(InChild([] {
+    EnsureThreads(kThreadsOfTheChild);
+    return Meet(kThreadsOfTheChild);
+  }));
+  release = true;
+  holder.join();
+  EXPECT_EQ(started, 64);
 }
 
 TEST(ThreadPool, ForkWhileOthersRun) {
