@@ -182,7 +182,7 @@ TEST_P(CaseB05, RowsPastTheLastOffset) {
     Case clean = WithCapacity(0.5);
     clean.mode = mode;
     const Oracle oracle = Solve(clean);
-    const auto configs = mode == KDA_PREFILL ? Configs() : std::vector<Config>{Base()};
+    const auto configs = ConfigsFor(mode);
     for (const Config& config : configs) {
       SCOPED_TRACE(config.Name());
       const Result valid_looking = RunCase(clean, config);

@@ -1,1 +1,219 @@
+// Group E: the same bits whatever else is in the batch, however many threads, in whatever order.
 #include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/engine_test.h"
+#include "support/goldens.h"
+#include "support/parts.h"
+
+namespace kda::test {
+namespace {
+
+KDA_CASE(CaseE01);
+KDA_CASE(CaseE02);
+KDA_CASE(CaseE04);
+
+TEST_P(CaseE01, RunToRun) {
+  for (const Config& config : {Base().Threads(3), Base().Off(KDA_SWITCHES_ALL).Threads(3)}) {
+    Runner runner(StdB(), config);
+    const Result first = runner.Run(kPoisonNan);
+    for (int i = 0; i < 50; ++i) EXPECT_TRUE(SameBits(first, runner.Run(kPoisonNan)));
+  }
+}
+
+TEST_P(CaseE01, AnyNumberOfThreads) {
+  std::vector<Case> cases = {StdB(), Standard(Std(91, 200, 5).Packed({0, 0, 3, 120, 200}))};
+  cases.push_back(AsDecode(cases.back()));
+  for (const Case& c : cases) {
+    for (const Config& config : ConfigsFor(c.mode)) {
+      const Result serial = RunCase(c, config);
+      for (int32_t threads : {2, 3, 5, 8, 13, 0, 100}) {
+        EXPECT_TRUE(SameBits(serial, RunCase(c, config.Threads(threads))))
+            << config.Name() << " threads " << threads;
+      }
+    }
+  }
+}
+
+// The caller's own threads, and an order nobody would choose.
+struct Backwards {
+  static void Run(void*, int32_t count, kda_task task, void* argument) {
+    for (int32_t i = count - 1; i >= 0; --i) task(argument, i);
+  }
+};
+struct ThreadPerTask {
+  static void Run(void*, int32_t count, kda_task task, void* argument) {
+    std::vector<std::thread> threads;
+    for (int32_t i = 0; i < count; ++i) threads.emplace_back(task, argument, i);
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
+TEST_P(CaseE01, AnyExecutor) {
+  const Case c = Standard(Std(91, 200, 5).Packed({0, 0, 3, 120, 200}));
+  for (const Config& config : Configs()) {
+    const Result serial = RunCase(c, config);
+    for (auto* run : {Backwards::Run, ThreadPerTask::Run}) {
+      Config other = config.Threads(6);
+      other.executor = {nullptr, run};
+      EXPECT_TRUE(SameBits(serial, RunCase(c, other))) << config.Name();
+    }
+  }
+}
+
+// Sequence n of `packed` has the bits of `alone`.
+void ExpectSame(const Case& c, const Result& packed, int64_t n, const Result& alone) {
+  EXPECT_TRUE(
+      SameBits(RowBits(c, packed.o, c.First(n), c.First(n) + c.Length(n)), alone.o.bits));
+  EXPECT_TRUE(SameBits(StateBits(c, packed.S, n), alone.S.bits));
+}
+
+TEST_P(CaseE02, AloneOrPackedAnywhere) {
+  const Case one = Standard(Std(92, 150, 2));
+  for (const Config& config : Configs()) {
+    const Result alone = RunCase(one, config);
+    for (int64_t offset : {0, 1, 17, 63, 64, 1000}) {
+      SCOPED_TRACE(config.Name() + " at " + std::to_string(offset));
+      std::vector<Case> parts = {Standard(Std(93, offset, 2)), one, Standard(Std(94, 37, 2))};
+      const Case packed = Pack(parts);
+      ExpectSame(packed, RunCase(packed, config), 1, alone);
+    }
+  }
+}
+
+TEST_P(CaseE02, AnyNumberOfSequences) {
+  const Case one = Standard(Std(92, 70, 2));
+  for (const Config& config : {Base(), Base().Threads(4), Base().Off(KDA_SWITCHES_ALL)}) {
+    const Result alone = RunCase(one, config);
+    for (int64_t count : {1, 2, 3, 7, 64}) {
+      const Case packed = Pack(std::vector<Case>(static_cast<size_t>(count), one));
+      const Result result = RunCase(packed, config);
+      for (int64_t n = 0; n < count; ++n) ExpectSame(packed, result, n, alone);
+    }
+  }
+}
+
+TEST_P(CaseE02, HeadsDoNotMeet) {
+  const Case all = Standard(Std(95, 80, 16));
+  for (const Config& config : Configs()) {
+    const Result together = RunCase(all, config);
+    for (int64_t head : {0, 7, 15}) {
+      Case one = Standard(Std(95, 80, 1));
+      for (int64_t t = 0; t < 80; ++t) {
+        one.Beta(t, 0) = Case(all).Beta(t, head);
+      }
+      const auto take = [&](const std::vector<double>& from, int64_t width) {
+        std::vector<double> out;
+        for (int64_t t = 0; t < 80; ++t) {
+          const auto at = from.begin() + (t * 16 + head) * width;
+          out.insert(out.end(), at, at + width);
+        }
+        return out;
+      };
+      one.q = take(all.q, 128);
+      one.k = take(all.k, 128);
+      one.v = take(all.v, 128);
+      one.g = take(all.g, 128);
+      one.beta = take(all.beta, 1);
+      one.A_log = {all.A_log[static_cast<size_t>(head)]};
+      one.dt_bias.assign(all.dt_bias.begin() + head * 128, all.dt_bias.begin() + (head + 1) * 128);
+      one.S0.assign(all.S0.begin() + head * 128 * 128, all.S0.begin() + (head + 1) * 128 * 128);
+      const Result alone = RunCase(one, config);
+      EXPECT_TRUE(SameBits(RowBits(all, together.o, 0, 80, head), alone.o.bits));
+      EXPECT_TRUE(SameBits(StateBits(all, together.S, 0, head), alone.S.bits));
+    }
+  }
+}
+
+// A state written in fp32 and read back is the state.
+TEST_P(CaseE02, SplitAtMultiplesOfTheChunk) {
+  if (!IsCpu()) return;  // the reference carries fp64 between tokens and hands fp32 over
+  const Case c = StdF();
+  for (const Config& config : Configs()) {
+    const Result whole = RunCase(c, config);
+    for (int64_t s : {64, 128, 192}) {
+      const Result parts =
+          RunInParts(c, {{s, KDA_PREFILL}, {200 - s, KDA_PREFILL}}, config);
+      EXPECT_TRUE(SameBits(whole.o.bits, parts.o.bits)) << config.Name() << " at " << s;
+      EXPECT_TRUE(SameBits(whole.S.bits, parts.S.bits)) << config.Name() << " at " << s;
+    }
+  }
+}
+
+// One plan, many threads, each with its own outputs and workspace.
+TEST_P(CaseE04, OnePlanFromManyThreads) {
+  const Case c = StdB();
+  const int kThreads = 8, calls = FastTests() ? 20 : 200;
+  for (const Config& config : {Base(), Base().Threads(3)}) {
+    std::vector<std::unique_ptr<Runner>> runners;
+    for (int i = 0; i < kThreads; ++i) runners.push_back(std::make_unique<Runner>(c, config));
+    const Result serial = runners[0]->Run(kPoisonNan);
+    const kda::Plan& plan = runners[0]->plan();
+    std::atomic<int> failures{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        for (int call = 0; call < calls; ++call) {
+          if (!plan.Run(runners[static_cast<size_t>(i)]->MakeArgs()).ok()) ++failures;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(failures, 0);
+    for (const auto& runner : runners) EXPECT_TRUE(SameBits(serial, runner->Read()));
+  }
+}
+
+// The plan's own workspace is shared: runs wait for one another.
+TEST_P(CaseE04, OneWorkspaceFromManyThreads) {
+  const Case c = StdB();
+  Runner first(c, Base().Threads(2));
+  const Result serial = first.Run(kPoisonNan);
+  Options options;
+  options.backend = Base().backend;
+  options.isa = IsCpu() ? Base().isa : KDA_ISA_AUTO;
+  options.threads = 2;
+  kda::Plan plan;
+  ASSERT_TRUE(kda::Plan::Create(first.problem(), options, &plan).ok());
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (int i = 0; i < 8; ++i) runners.push_back(std::make_unique<Runner>(c, Base()));
+  std::vector<std::thread> threads;
+  for (const auto& runner : runners) {
+    threads.emplace_back([&] {
+      Args args = runner->MakeArgs();
+      args.workspace = nullptr;
+      args.workspace_size = 0;
+      for (int call = 0; call < 20; ++call) plan.Run(args);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& runner : runners) EXPECT_TRUE(SameBits(serial, runner->Read()));
+}
+
+// Different shapes at once; plans made and run in all threads, first use included.
+TEST_P(CaseE04, DifferentProblemsAtOnce) {
+  std::vector<Case> cases = {StdA(), StdB(), StdC(), StdE(), StdG(), StdH(), StdL(),
+                             AsDecode(StdK())};
+  std::vector<Result> results(cases.size());
+  std::vector<std::thread> threads;
+  std::atomic<bool> go{false};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    threads.emplace_back([&, i] {
+      while (!go) std::this_thread::yield();
+      Runner runner(cases[i], Base().Threads(2));
+      runner.Poison(kPoisonNan);
+      for (int call = 0; call < (FastTests() ? 10 : 100); ++call) runner.RunOnly();
+      results[i] = runner.Read();
+    });
+  }
+  go = true;
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_TRUE(SameBits(RunCase(cases[i], Base()), results[i])) << i;
+  }
+}
+
+}  // namespace
+}  // namespace kda::test

@@ -90,6 +90,13 @@ double Case::Scale() const {
   return scale == KDA_DEFAULT_SCALE ? 1 / std::sqrt(static_cast<double>(K)) : scale;
 }
 
+kda_dtype Case::KeptDtype() const {
+  if (mode != KDA_DECODE) return KDA_F32;
+  if (want_state) return dtypes.final;
+  if (Checkpoints() != 0) return dtypes.checkpoints;
+  return S0.empty() ? KDA_F32 : dtypes.initial;
+}
+
 Case Zeros(int64_t T, int64_t H, int64_t K, int64_t V) {
   Case c;
   c.T = T;

@@ -64,6 +64,9 @@ struct Case {
   int64_t Length(int64_t n) const;
   int64_t Checkpoints() const;      // rows
   double Scale() const;
+  // What a state is rounded to after every token: decode over a window gives what as many calls
+  // would. F32 where it is not rounded by more than the arithmetic is.
+  kda_dtype KeptDtype() const;
 
   // Element of row t in [0, B * T).
   double& Q(int64_t t, int64_t h, int64_t d) { return q[Index(t, h, d, H, K)]; }
@@ -125,7 +128,7 @@ void StoreAsF32(Case* c);
 // Offsets of sequences with these lengths.
 std::vector<int64_t> Offsets(const std::vector<int64_t>& lengths);
 
-// As KDA_DECODE, the state kept where it is asked for.
+// The same in KDA_DECODE mode.
 Case AsDecode(Case c);
 
 // Tokens [first, last) as one sequence, starting from `state` (row of S0; -1: none).

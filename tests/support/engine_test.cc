@@ -1,5 +1,7 @@
 #include "support/engine_test.h"
 
+#include <malloc.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -13,6 +15,12 @@ const std::vector<Engine>& Engines() {
       {KDA_BACKEND_CPU, KDA_ISA_AVX512, "avx512"},
   };
   return *engines;
+}
+
+void EngineTest::SetUpTestSuite() {
+  // Buffers of a MiB come and go by the thousand: keep them mapped.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
 void EngineTest::SetUp() {
@@ -40,6 +48,10 @@ std::vector<Config> EngineTest::Configs() const {
   configs.push_back(base.With(KDA_SOLVER_SUBSTITUTION));
   configs.push_back(base.With(KDA_SOLVER_BLOCK).Off(KDA_SWITCH_SAFE_GATE));
   return configs;
+}
+
+std::vector<Config> EngineTest::ConfigsFor(kda_mode mode) const {
+  return mode == KDA_PREFILL ? Configs() : std::vector<Config>{Base()};
 }
 
 std::vector<Config> EngineTest::AllSwitches() const {

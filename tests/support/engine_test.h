@@ -24,6 +24,9 @@ inline void PrintTo(const Engine& engine, std::ostream* os) { *os << engine.name
 const std::vector<Engine>& Engines();
 
 class EngineTest : public ::testing::TestWithParam<Engine> {
+ public:
+  static void SetUpTestSuite();
+
  protected:
   void SetUp() override;
 
@@ -32,6 +35,8 @@ class EngineTest : public ::testing::TestWithParam<Engine> {
   Config Base() const;
   // Base, and on the CPU every rung of the ladder and every stable solver.
   std::vector<Config> Configs() const;
+  // Configs(), or Base() alone in decode, which has neither switches nor solvers.
+  std::vector<Config> ConfigsFor(kda_mode mode) const;
   // On the CPU every switch combination that can be had, with every stable solver.
   std::vector<Config> AllSwitches() const;
 

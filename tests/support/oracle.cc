@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "reference/dtypes.h"
 #include "reference/recurrence.h"
 
 namespace kda::test {
@@ -71,6 +72,9 @@ void SolveHead(const Case& c, int64_t n, int64_t head, Oracle* out) {
                     {token.q.data(), token.k.data(), c.v.data() + o_row, token.g.data(),
                      token.beta},
                     c.Scale(), state.data(), out->o.data() + o_row);
+    if (c.KeptDtype() == KDA_BF16) {
+      for (double& x : state) x = reference::Round(KDA_BF16, x);
+    }
     for (size_t i = 0; i < range.tokens.size(); ++i) {
       if (range.tokens[i] != t + 1) continue;
       const int64_t r = range.first + static_cast<int64_t>(i);
