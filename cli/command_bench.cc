@@ -279,7 +279,7 @@ void AddBench(CLI::App* app, Context* context) {
                    "seconds after which no further problem is begun")
       ->check(FiniteNumber())
       ->group("Measurement");
-  command->add_flag("--json", flags->json, "for machines");
+  command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddExecutionFlags(command, /*lists=*/true, &flags->execution);
   AddGeneratorFlags(command, /*semantics=*/true, &flags->generator);
   command->callback([flags, context, batch, seqlen, lengths] {

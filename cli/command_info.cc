@@ -128,7 +128,7 @@ void AddInfo(CLI::App* app, Context* context) {
       "markdown\n  KDA_MAX_ISA=avx2 kda info");
   command->add_flag("--limits", flags->limits, "only the table of limits, as markdown");
   command->add_flag("--switches", flags->switches, "only the table of switches, as markdown");
-  command->add_flag("--json", flags->json, "everything, for machines");
+  command->add_flag("--json", flags->json, "everything, as JSON");
   command->callback([flags, context] {
     if (flags->json) {
       Json json = {{"version", kda_version_string()}, {"manifest", Manifest(*context)}};

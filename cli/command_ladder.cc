@@ -164,7 +164,7 @@ void AddLadder(CLI::App* app, Context* context) {
       ->check(WholeNumberIn(1, 1024))
       ->group(group);
   AddMeasureFlags(command, &flags->measure);
-  command->add_flag("--json", flags->json, "for machines");
+  command->add_flag("--json", flags->json, "print JSON, with a manifest");
   command->add_option("--isa", flags->execution.isas, "instruction set to force")
       ->check(OneOf(IsaNames()))
       ->expected(1)

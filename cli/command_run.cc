@@ -89,7 +89,7 @@ void AddRun(CLI::App* app, Context* context) {
   command->add_option("--output", flags->output, "safetensors file to write")
       ->required()
       ->type_name("OUT");
-  command->add_flag("--json", flags->json, "print what ran for machines");
+  command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddProblemFlags(command, &flags->problem);
   AddExecutionFlags(command, /*lists=*/false, &flags->execution);
   command->callback([flags, context] { Run(*flags, *context); });

@@ -164,7 +164,7 @@ void AddVerify(CLI::App* app, Context* context) {
   AddGeneratorFlags(command, /*semantics=*/false, &flags->generator);
   command->add_option("--tolerance", flags->tolerance, "largest relative error taken")
       ->check(FiniteNumber());
-  command->add_flag("--json", flags->json, "for machines");
+  command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddProblemFlags(command, &flags->problem);
   AddExecutionFlags(command, /*lists=*/false, &flags->execution);
   const CLI::Option* gate = command->get_option("--gate");

@@ -150,23 +150,25 @@ void AddThreadsFlag(CLI::App* app, ExecutionFlags* flags) {
 
 void AddExecutionFlags(CLI::App* app, bool lists, ExecutionFlags* flags) {
   const std::string group = "How it is computed";
+  const std::string more = lists ? "; several, with commas, are timed in turns" : "";
+  const std::string isa_help =
+      "instruction set to force; one this machine lacks is an error" + more;
+  const std::string rung_help = "rung of the optimisation ladder (kda info --switches)" + more;
   app->add_option("--backend", flags->backend, "reference = the recurrence in fp64: slow, exact")
       ->check(OneOf(NamesOf(kda_backend_name)))
       ->capture_default_str()
       ->group(group);
-  CLI::Option* isa = app->add_option("--isa", flags->isas,
-                                     "instruction set to force; one this machine lacks is an error")
+  CLI::Option* isa = app->add_option("--isa", flags->isas, isa_help)
                          ->check(OneOf(IsaNames()))
                          ->capture_default_str()
                          ->group(group);
-  CLI::Option* rung = app->add_option("--rung", flags->rungs,
-                                      "rung of the optimisation ladder (kda info --switches)")
+  CLI::Option* rung = app->add_option("--rung", flags->rungs, rung_help)
                           ->check(OneOf(RungNames()))
                           ->capture_default_str()
                           ->group(group);
   for (CLI::Option* option : {isa, rung}) {
     if (lists) {
-      option->delimiter(',')->type_name("NAME[,NAME...]");
+      option->delimiter(',');
     } else {
       option->expected(1);
     }

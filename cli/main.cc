@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -10,6 +11,21 @@
 #include "cli/error.h"
 
 namespace {
+
+// "--gate {log|bounded} (log)" instead of "--gate TEXT:{log|bounded}=log Excludes: ..."
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(34); }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    std::string type = option->get_type_name();
+    type.erase(0, type.find(':') == std::string::npos ? 0 : type.find(':') + 1);
+    std::string value = option->get_default_str();
+    if (!value.empty() && value.front() == '[') value = value.substr(1, value.size() - 2);
+    return fmt::format(" {}{}{}", type, value.empty() ? "" : fmt::format(" ({})", value),
+                       option->get_required() ? " (required)" : "");
+  }
+};
 
 // As it could be typed again.
 std::string CommandLine(int argc, char** argv) {
@@ -50,6 +66,7 @@ int main(int argc, char** argv) {
   kda::cli::Context context;
   context.command = CommandLine(argc, argv);
   CLI::App app("Kimi Delta Attention (KDA): runs, verifies and measures the forward pass.", "kda");
+  app.formatter(std::make_shared<Help>());
   app.footer(
       "First steps:\n"
       "  kda demo                      see it run on real prompt lengths, verified and timed\n"
