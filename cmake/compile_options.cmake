@@ -10,6 +10,7 @@ endif()
 if(KDA_SANITIZE)
   add_compile_options(-fsanitize=${KDA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KDA_SANITIZE})
+  add_compile_definitions(KDA_SANITIZED)  # for tests of memory and time
 else()
   # The sanitizers' run-time is found only when a program is linked; without them nothing may be
   # missing from a library.

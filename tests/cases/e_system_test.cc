@@ -182,7 +182,7 @@ TEST_P(CaseE15, LargeProblemsNeedLittle) {
 
 // Many plans and runs leave the process as large as it was.
 TEST_P(CaseE15, RepeatedCallsDoNotGrowTheProcess) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(KDA_SANITIZED)
   GTEST_SKIP() << "sanitizers keep freed memory";
 #endif
   const auto pages = [] {
