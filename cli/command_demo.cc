@@ -126,7 +126,7 @@ std::vector<Point> ReplayPart(const Part& part, double seconds,
 }
 
 void PrintIntroduction(const DemoFlags& flags, const std::vector<Implementation>& which) {
-  const CpuInfo cpu = ReadCpuInfo();
+  const CpuInfo& cpu = ReadCpuInfo();
   fmt::print(
       "Kimi Delta Attention (KDA) keeps one [128, 128] state per head and updates it with every\n"
       "token; prefill computes 64 tokens at a time. Here it runs on the lengths of real prompts\n"

@@ -98,7 +98,7 @@ Json TablesJson() {
 }
 
 void PrintForPeople(const Json& kernels, const Json& manifest) {
-  const CpuInfo cpu = ReadCpuInfo();
+  const CpuInfo& cpu = ReadCpuInfo();
   fmt::print("kda {} ({}, {}, {})\n", kda_version_string(),
              manifest["git_commit"].get<std::string>(), manifest["compiler"].get<std::string>(),
              manifest["build_type"].get<std::string>());

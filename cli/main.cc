@@ -65,6 +65,7 @@ int Complain(const CLI::App& app, const std::string& message, int code) {
 int main(int argc, char** argv) {
   kda::cli::Context context;
   context.command = CommandLine(argc, argv);
+  kda::cli::ReadCpuInfo();
   CLI::App app("Kimi Delta Attention (KDA): runs, verifies and measures the forward pass.", "kda");
   app.formatter(std::make_shared<Help>());
   app.footer(

@@ -33,9 +33,7 @@ std::string UtcNow() {
   return text;
 }
 
-}  // namespace
-
-CpuInfo ReadCpuInfo() {
+CpuInfo FindCpuInfo() {
   static const std::set<std::string> kFeatures = {
       "sse2",        "sse4_2",   "avx",      "avx2",     "fma",         "f16c",
       "avx512f",     "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx512_fp16",
@@ -62,8 +60,15 @@ CpuInfo ReadCpuInfo() {
   return info;
 }
 
+}  // namespace
+
+const CpuInfo& ReadCpuInfo() {
+  static const CpuInfo info = FindCpuInfo();
+  return info;
+}
+
 Json Manifest(const Context& context) {
-  const CpuInfo cpu = ReadCpuInfo();
+  const CpuInfo& cpu = ReadCpuInfo();
   const char* max_isa = std::getenv("KDA_MAX_ISA");
   utsname system = {};
   uname(&system);

@@ -23,7 +23,8 @@ struct CpuInfo {
   std::vector<std::string> features;  // those that kernels use
   int processors = 0;                 // this process may use
 };
-CpuInfo ReadCpuInfo();
+// Looked up at the first call, which main makes: later, pinned threads see one processor.
+const CpuInfo& ReadCpuInfo();
 
 // Command, commit, compiler and flags, CPU, libraries, KDA_MAX_ISA, time. Callers add seeds,
 // switches and threads.

@@ -1,5 +1,6 @@
 """kda bench, ladder and demo: verified, honest records. No times are judged."""
 
+import os
 import unittest
 
 from kda import kda, kda_json
@@ -34,6 +35,7 @@ class Bench(unittest.TestCase):
             self.assertIn(key, record)
         manifest = result["manifest"]
         self.assertEqual(manifest["seed"], 7)
+        self.assertEqual(manifest["processors"], len(os.sched_getaffinity(0)))
         self.assertIn("--seqlen 20", manifest["command"])
         for key in ("git_commit", "compiler", "compiler_flags", "cpu", "cpu_features",
                     "libraries", "KDA_MAX_ISA", "threads_pinned", "rungs"):
