@@ -77,6 +77,8 @@ TEST_P(CaseE02, AloneOrPackedAnywhere) {
     for (int64_t offset : {0, 1, 17, 63, 64, 1000}) {
       SCOPED_TRACE(config.Name() + " at " + std::to_string(offset));
       std::vector<Case> parts = {Standard(Std(93, offset, 2)), one, Standard(Std(94, 37, 2))};
+      parts[0].A_log = one.A_log;  // the gate's parameters are the whole batch's
+      parts[0].dt_bias = one.dt_bias;
       const Case packed = Pack(parts);
       ExpectSame(packed, RunCase(packed, config), 1, alone);
     }

@@ -135,7 +135,8 @@ Case AsDecode(Case c);
 Case Slice(const Case& c, int64_t first, int64_t last, int64_t state);
 // Sequence n alone.
 Case Alone(const Case& c, int64_t n);
-// All sequences of `parts` packed one after the other. The parts agree in everything but tokens.
+// All sequences of `parts` packed one after the other. The parts agree in everything but
+// tokens and initial states; A_log and dt_bias are the first's.
 Case Pack(const std::vector<Case>& parts);
 
 }  // namespace kda::test

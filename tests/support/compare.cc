@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "support/generator.h"
 #include "support/tolerance.h"
@@ -137,8 +138,9 @@ AssertionResult SameBits(const std::vector<uint32_t>& a, const std::vector<uint3
   if (a.size() != b.size()) return AssertionFailure() << "sizes " << a.size() << ", " << b.size();
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] != b[i]) {
-      return AssertionFailure() << "element " << i << " of " << a.size() << ": 0x" << std::hex
-                                << a[i] << " and 0x" << b[i];
+      char text[40];
+      std::snprintf(text, sizeof text, "0x%08x and 0x%08x", a[i], b[i]);
+      return AssertionFailure() << "element " << i << " of " << a.size() << ": " << text;
     }
   }
   return AssertionSuccess();
