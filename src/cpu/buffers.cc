@@ -7,10 +7,12 @@ using B = ChunkBuffers;
 // clang-format off
 const BufferRow kBufferTable[kBufferRows] = {
     // member         written by   read later by               K  V  1   K KV fixed  staged only
-    {&B::g2,            kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,  0, 0, 0,    false},
+    {&B::g,             kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,  0, 0, 0,    false},
     {&B::decay,         kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,  0, 0, 0,    false},
     {&B::prefix,        kGateCumsum, kIntraChunk,                1, 0, 0,  0, 0, 0,    false},
-    {&B::block_log,     kGateCumsum, kIntraChunk | kInterChunk,  0, 0, 0,  4, 0, 0,    false},
+    {&B::block_log,     kGateCumsum, kInterChunk,                0, 0, 0,  4, 0, 0,    false},
+    {&B::block_lost,    kGateCumsum, kInterChunk,                0, 0, 0,  4, 0, 0,    false},
+    {&B::block_decay,   kGateCumsum, kIntraChunk,                0, 0, 0,  4, 0, 0,    false},
     {&B::q,             kIntraChunk, 0,                          1, 0, 0,  0, 0, 0,    false},
     {&B::k,             kIntraChunk, kInterChunk,                1, 0, 0,  0, 0, 0,    false},
     {&B::beta,          kIntraChunk, 0,                          0, 0, 1,  0, 0, 0,    false},

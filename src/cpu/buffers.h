@@ -19,7 +19,7 @@ struct BufferRow {
   bool staged_only;
 };
 
-inline constexpr int kBufferRows = 18;
+inline constexpr int kBufferRows = 20;
 extern const BufferRow kBufferTable[kBufferRows];
 
 struct ChunkDims {

@@ -23,12 +23,14 @@ struct Rows {
   DType dtype;
 };
 
-// The gate's parameters of one value head.
+// The gate's parameters of one value head. exp(A_log) may lie far outside fp32 while its product with
+// the gate's input does not, hence the power of two of its own.
 struct GateParams {
   Gate gate;
-  float scale;           // bounded: exp(A_log); softplus: mantissa of log2(e) exp(A_log)
-  float exponent;        // softplus: its power of two
-  float bound;           // bounded: lower_bound * log2(e)
+  float mantissa;        // of exp(A_log), in [1, 2)
+  float exponent;        // its power of two, a whole number ..
+  float power[2];        // .. as two factors within fp32
+  float bound;           // lower_bound
   const float* dt_bias;  // [K], nullptr: 0
 };
 
@@ -53,24 +55,26 @@ struct HeadChunk {
 struct ChunkBuffers {
   int ldk, ldv;
   // gate_cumsum
-  float* g2;         // [64, K] activated gate, base-2 logarithm
-  float* decay;      // [64, K] 2^g2
-  float* prefix;     // [64, K] product of `decay` from the first row of the 16-row block to here
-  float* block_log;  // [4, K]  sum of g2 over each 16-row block
+  float* g;            // [64, K] activated gate, natural logarithm, at least -200
+  float* decay;        // [64, K] e^g
+  float* prefix;       // [64, K] product of `decay` from the first row of the 16-row block to here
+  float* block_log;    // [4, K]  sum of g over each 16-row block ..
+  float* block_lost;   // [4, K]  .. and its rounding error: the sum is block_log - block_lost
+  float* block_decay;  // [4, K]  e^sum
   // intra_chunk
   float* q;     // [64, K] (L2-normalised)
   float* k;     // [64, K]
   float* beta;  // [64]
-  float* qh;    // [64, K] q 2^G
-  float* kh;    // [64, K] k 2^G
+  float* qh;    // [64, K] q e^G
+  float* kh;    // [64, K] k e^G
   float* kt;    // [K, 64] k decayed to the start of the row block at hand, transposed
   float* aqk;   // [64, 64] lower triangle of Aqk / scale
   float* l;     // [64, 64] strict lower triangle of L
   float* u;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
-  float* w;     // [64, K] (I + L)^-1 (beta k 2^G)    four-stage form only
+  float* w;     // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
   float* solve_scratch;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
-  float* kg;     // [64, K] k 2^(G[last] - G), over kh
+  float* kg;     // [64, K] k e^(G[last] - G), over kh
   float* v_new;  // [64, V]
   float* h;      // [K, V] state before the chunk     four-stage form only
   // any

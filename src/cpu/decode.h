@@ -1,10 +1,10 @@
 // Decode: one token of the recurrence, S [K, V] fp32, all four stages in two passes over the state.
 //
-//   r     = v - (2^g2 k)^T S                       read
-//   o     = scale ((2^g2 q)^T S + (q . k) beta r)
-//   S_out = 2^g2 S + k (beta r)^T                  write
+//   r     = v - (e^g k)^T S                       read
+//   o     = scale ((e^g q)^T S + (q . k) beta r)
+//   S_out = e^g S + k (beta r)^T                  write
 //
-// The output needs no second read: S_out^T q = (2^g2 S)^T q + (k . q) beta r.
+// The output needs no second read: S_out^T q = (e^g S)^T q + (k . q) beta r.
 #ifndef KDA_CPU_DECODE_H_
 #define KDA_CPU_DECODE_H_
 
@@ -74,7 +74,8 @@ void DecodeToken(const HeadChunk& in, int i, ConstState s, State out) {
   typename V::F qk_sum = V::Zero();
   for (int c = 0; c < padded_k; c += V::kLanes) {
     typename V::F hi, lo;
-    Exp2Split<V>(V::Load(t.hi + c), &hi, &lo);
+    const typename V::F g = V::Load(t.hi + c);
+    ExpSplit<V>(g, Exp<V>(g), &hi, &lo);
     const typename V::F decay = V::Add(hi, lo), q = V::Load(t.q + c), k = V::Load(t.k + c);
     V::Store(t.hi + c, hi);
     V::Store(t.lo + c, lo);

@@ -30,21 +30,19 @@ Rows RowsOf(const kda_tensor& t, const void* data, const core::Sequence& s, int6
 GateParams GateOf(const Run& run, int64_t head) {
   const core::Problem& p = run.plan.problem;
   constexpr double kLog2OfE = 1.4426950408889634;
-  GateParams gate = {static_cast<Gate>(p.gate), 1.0f, 0.0f, 0.0f, nullptr};
+  GateParams gate = {static_cast<Gate>(p.gate), 1, 0, {1, 1}, 0, nullptr};
+  gate.bound = static_cast<float>(p.lower_bound);
   double a_log = 0;
   if (p.A_log.rank != 0) {
     a_log = static_cast<const float*>(run.buffers.A_log)[head * p.A_log.stride[0]];
   }
-  if (p.gate == KDA_GATE_BOUNDED) {
-    gate.scale = static_cast<float>(std::min(std::exp(a_log), double{FLT_MAX}));
-    gate.bound = static_cast<float>(p.lower_bound * kLog2OfE);
-  } else if (p.gate == KDA_GATE_SOFTPLUS) {
-    // exp(A_log) log2(e) as a mantissa and a power of two: it may be far outside fp32.
-    const double log2 = std::clamp(a_log * kLog2OfE + std::log2(kLog2OfE), -2000.0, 2000.0);
-    const double exponent = std::floor(log2);
-    gate.scale = static_cast<float>(std::exp2(log2 - exponent));
-    gate.exponent = static_cast<float>(exponent);
-  }
+  const double log2 = std::clamp(a_log * kLog2OfE, -2000.0, 2000.0);
+  const double exponent = std::floor(log2);
+  gate.mantissa = static_cast<float>(std::exp2(log2 - exponent));
+  gate.exponent = static_cast<float>(exponent);
+  const int power = static_cast<int>(std::clamp(exponent, -250.0, 250.0));
+  gate.power[0] = std::ldexp(1.0f, power / 2);
+  gate.power[1] = std::ldexp(1.0f, power - power / 2);
   if (p.dt_bias.rank != 0) {
     gate.dt_bias = static_cast<const float*>(run.buffers.dt_bias) + head * p.dt_bias.stride[0];
   }

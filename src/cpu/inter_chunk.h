@@ -1,14 +1,15 @@
 // Stage 3, inter_chunk: the recurrence over chunks, S [K, V] fp32.
 //
-//   v_new = (I + L)^-1 beta (v - (k 2^G) S)            [64, V]   (DeltaRule; one solve of V columns)
+//   v_new = (I + L)^-1 beta (v - (k e^G) S)            [64, V]   (DeltaRule; one solve of V columns)
 //         = u - w S                                              (DeltaRuleUW; the four-stage form)
-//   S    <- 2^G[last] S + kg^T v_new,  kg[j] = k[j] 2^(G[last] - G[j])          (AdvanceState)
+//   S    <- e^G[last] S + kg^T v_new,  kg[j] = k[j] e^(G[last] - G[j])          (AdvanceState)
 //
 // fp32 throughout. Stage output reads S between the two.
 #ifndef KDA_CPU_INTER_CHUNK_H_
 #define KDA_CPU_INTER_CHUNK_H_
 
 #include "cpu/chunk.h"
+#include "cpu/gate_cumsum.h"
 #include "cpu/mma/tile.h"
 #include "cpu/solve.h"
 #include "cpu/vec/math.h"
@@ -62,33 +63,36 @@ void DeltaRuleUW(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
 }
 
 // kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own decay
-// over them as hi + lo (Exp2Split).
+// over them as hi + lo (ExpSplit).
 template <class V>
 void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
   const int64_t ld = buf.ldk;
   const int last_block = (rows - 1) / kBlockRows;
   for (int c = 0; c < buf.ldk; c += V::kLanes) {
-    typename V::F later = V::Zero();  // sum of g2 after the block at hand
+    typename V::F total = V::Zero(), decay = V::Set(1.0f);  // of the rows after the block at hand
     for (int b = last_block; b >= 0; --b) {
       const int start = b * kBlockRows;
       const bool cut = start + kBlockRows > rows;
       const int end = cut ? rows : start + kBlockRows;
-      typename V::F suffix = Exp2<V>(later);
+      typename V::F suffix = decay;
       for (int j = end - 1; j >= start; --j) {
         V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + j * ld + c), suffix));
         suffix = V::Mul(suffix, V::Load(buf.decay + j * ld + c));
       }
-      typename V::F log_sum = V::Load(buf.block_log + b * ld + c);
-      if (cut) {  // the sum that gate_cumsum makes when the sequence ends here
-        log_sum = V::Load(buf.g2 + start * ld + c);
+      typename V::F sum = V::Load(buf.block_log + b * ld + c);
+      typename V::F lost = V::Load(buf.block_lost + b * ld + c);
+      if (cut) {  // what gate_cumsum makes when the sequence ends here
+        sum = V::Load(buf.g + start * ld + c);
+        lost = V::Zero();
         for (int j = start + 1; j < end; ++j) {
-          log_sum = V::Add(log_sum, V::Load(buf.g2 + j * ld + c));
+          AddCompensated<V>(V::Load(buf.g + j * ld + c), &sum, &lost);
         }
       }
-      later = V::Add(log_sum, later);
+      total = V::Add(total, V::Sub(sum, lost));
+      decay = V::Mul(decay, Exp<V>(sum, lost));
     }
     typename V::F h, l;
-    Exp2Split<V>(later, &h, &l);
+    ExpSplit<V>(total, decay, &h, &l);
     V::Store(hi + c, h);
     V::Store(lo + c, l);
   }

@@ -1,9 +1,9 @@
 // Stage 2, intra_chunk: what the tokens of one chunk mean to each other.
 //
-//   Aqk[i, j] = sum_c q[i, c] k[j, c] 2^(G[i, c] - G[j, c])               j <= i    [64, 64]
-//   L[i, j]   = beta[i] sum_c k[i, c] k[j, c] 2^(G[i, c] - G[j, c])       j <  i    [64, 64]
+//   Aqk[i, j] = sum_c q[i, c] k[j, c] e^(G[i, c] - G[j, c])               j <= i    [64, 64]
+//   L[i, j]   = beta[i] sum_c k[i, c] k[j, c] e^(G[i, c] - G[j, c])       j <  i    [64, 64]
 //
-// (G: inclusive cumulative gate, base 2; `scale` is applied to the output instead.) fp32 throughout.
+// (G: inclusive cumulative gate; `scale` is applied to the output instead.) fp32 throughout.
 //
 // With safe_gate (IntraChunkProducts): in sub-blocks of 16 rows. Off the diagonal the exponent is
 // split at the start m of the row block, G[i] - G[j] = (G[i] - m) + (m - G[j]); both parts are <= 0
@@ -11,11 +11,12 @@
 // underflows, the product is below 2^-126 too. On the diagonal, row j's key is decayed step by step
 // down the block: k[j] decay[j+1] .. decay[i]. Nothing looks at a later row.
 //
-// Without (IntraChunkElementwise): the decay tensor 2^(G[i] - G[j]), element by element.
+// Without (IntraChunkElementwise): the decay tensor e^(G[i] - G[j]), element by element.
 #ifndef KDA_CPU_INTRA_CHUNK_H_
 #define KDA_CPU_INTRA_CHUNK_H_
 
 #include "cpu/chunk.h"
+#include "cpu/gate_cumsum.h"
 #include "cpu/mma/tile.h"
 #include "cpu/vec/math.h"
 #include "cpu/vec/rows.h"
@@ -76,20 +77,21 @@ void LoadQueriesAndKeys(const HeadChunk& in, const ChunkBuffers& buf) {
   }
 }
 
-// qh, kh from relative to the block's start to relative to the chunk's: times 2^(sum of block_log).
+// qh, kh from relative to the block's start to relative to the chunk's: times the earlier blocks'
+// decays.
 template <class V>
 void ExtendToChunkStart(const HeadChunk& in, const ChunkBuffers& buf) {
   for (int c = 0; c < buf.ldk; c += V::kLanes) {
-    typename V::F log_sum = V::Load(buf.block_log + c);
+    typename V::F carry = V::Set(1.0f);
     for (int start = kBlockRows; start < in.rows; start += kBlockRows) {
-      const typename V::F carry = Exp2<V>(log_sum);
+      const int64_t previous = start / kBlockRows - 1;
+      carry = V::Mul(carry, V::Load(buf.block_decay + previous * buf.ldk + c));
       const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
       for (int i = start; i < end; ++i) {
         const int64_t at = static_cast<int64_t>(i) * buf.ldk + c;
         V::Store(buf.qh + at, V::Mul(V::Load(buf.qh + at), carry));
         V::Store(buf.kh + at, V::Mul(V::Load(buf.kh + at), carry));
       }
-      log_sum = V::Add(log_sum, V::Load(buf.block_log + (start / kBlockRows) * int64_t{buf.ldk} + c));
     }
   }
 }
@@ -142,13 +144,11 @@ template <class V>
 void AppendKeys(const ChunkBuffers& buf, int start) {
   const int block = start - kBlockRows;
   const int64_t ld = buf.ldk;
-  const float* log_sum = buf.block_log + (block / kBlockRows) * ld;
-  alignas(64) float carry[V::kLanes];
+  const float* carry = buf.block_decay + (block / kBlockRows) * ld;
   for (int c = 0; c < buf.ldk; c += V::kLanes) {
-    if (block > 0) V::Store(carry, Exp2<V>(V::Load(log_sum + c)));
     for (int r = 0; block > 0 && r < V::kLanes; ++r) {
       float* row = buf.kt + int64_t{c + r} * kChunkRows;
-      const typename V::F factor = V::Set(carry[r]);
+      const typename V::F factor = V::Set(carry[c + r]);
       for (int j = 0; j < block; j += V::kLanes) {
         V::Store(row + j, V::Mul(V::Load(row + j), factor));
       }
@@ -222,11 +222,13 @@ void IntraChunkElementwise(const HeadChunk& in, const ChunkBuffers& buf) {
     for (int i = j; i < in.rows; ++i) qk[i] = kk[i] = V::Zero();
     for (int c = 0; c < buf.ldk; c += V::kLanes) {
       const F kj = V::Load(buf.k + j * ld + c);
-      F exponent = V::Zero();  // G[i] - G[j], summed token by token: exact for equal rows, never NaN
+      // G[i] - G[j] summed token by token, so that no two sums are subtracted, and compensated, so
+      // that 63 strong gates lose no more than one.
+      F exponent = V::Zero(), lost = V::Zero();
       for (int i = j; i < in.rows; ++i) {
         const int64_t at = i * ld + c;
-        if (i > j) exponent = V::Add(exponent, V::Load(buf.g2 + at));
-        const F decayed = V::Mul(kj, Exp2<V>(exponent));
+        if (i > j) AddCompensated<V>(V::Load(buf.g + at), &exponent, &lost);
+        const F decayed = V::Mul(kj, Exp<V>(exponent, lost));
         qk[i] = V::Fma(V::Load(buf.q + at), decayed, qk[i]);
         kk[i] = V::Fma(V::Load(buf.k + at), decayed, kk[i]);
       }

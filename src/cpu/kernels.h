@@ -9,7 +9,7 @@
 namespace kda::cpu {
 
 struct Kernels {
-  // Stage gate_cumsum: g -> g2, decay, prefix, block_log.
+  // Stage gate_cumsum: g -> g, decay, prefix, the block sums.
   void (*gate_cumsum)(const HeadChunk&, const ChunkBuffers&);
   // Stage intra_chunk: q, k, beta -> aqk, l, qh, kh (and the loaded q, k, beta).
   void (*intra_chunk_products)(const HeadChunk&, const ChunkBuffers&);

@@ -1,4 +1,4 @@
-// Stage 4, output:  o[i] = scale ((q 2^G)[i] S + sum_{j <= i} Aqk[i, j] v_new[j])      [64, V]
+// Stage 4, output:  o[i] = scale ((q e^G)[i] S + sum_{j <= i} Aqk[i, j] v_new[j])      [64, V]
 //
 // S is the state before the chunk. Both sums run in one chain of fp32 accumulators per element.
 #ifndef KDA_CPU_OUTPUT_H_

@@ -152,7 +152,7 @@ void Solve(Solver solver, const ChunkBuffers& buf, float* x, int64_t ldx, int ro
   }
 }
 
-// The four-stage form: u = (I + L)^-1 (beta v), w = (I + L)^-1 (beta k 2^G).
+// The four-stage form: u = (I + L)^-1 (beta v), w = (I + L)^-1 (beta k e^G).
 template <class V>
 void SolveUW(const HeadChunk& in, const ChunkBuffers& buf, Solver solver) {
   for (int i = 0; i < in.rows; ++i) {

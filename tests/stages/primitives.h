@@ -10,8 +10,8 @@ namespace kda::cpu {
 struct Primitives {
   int lanes;
   // Over n floats, n a multiple of 16.
-  void (*exp2)(const float* x, float* y, int n);
-  void (*exp2_split)(const float* x, float* hi, float* lo, int n);
+  void (*exp)(const float* x, float* y, int n);
+  void (*exp_split)(const float* x, float* hi, float* lo, int n);
   void (*sigmoid)(const float* x, float* y, int n);
   void (*softplus_times_pow2)(const float* x, float exponent, float* y, int n);
   void (*l2_normalize)(float* x, int n);

@@ -10,15 +10,16 @@
 namespace kda::cpu {
 
 template <class V>
-void Exp2Array(const float* x, float* y, int n) {
-  for (int i = 0; i < n; i += V::kLanes) V::Store(y + i, Exp2<V>(V::Load(x + i)));
+void ExpArray(const float* x, float* y, int n) {
+  for (int i = 0; i < n; i += V::kLanes) V::Store(y + i, Exp<V>(V::Load(x + i)));
 }
 
 template <class V>
-void Exp2SplitArray(const float* x, float* hi, float* lo, int n) {
+void ExpSplitArray(const float* x, float* hi, float* lo, int n) {
   for (int i = 0; i < n; i += V::kLanes) {
     typename V::F h, l;
-    Exp2Split<V>(V::Load(x + i), &h, &l);
+    const typename V::F value = V::Load(x + i);
+    ExpSplit<V>(value, Exp<V>(value), &h, &l);
     V::Store(hi + i, h);
     V::Store(lo + i, l);
   }
@@ -53,8 +54,8 @@ void TransposeOf(const float* src, int64_t lds, float* dst, int64_t ldd) {
 
 template <class V>
 constexpr Primitives PrimitivesOf() {
-  return {V::kLanes,        Exp2Array<V>,     Exp2SplitArray<V>, SigmoidArray<V>, SoftplusArray<V>,
-          L2Normalize<V>,   LoadRowOf<V>,     StoreRowOf<V>,     TransposeOf<V>};
+  return {V::kLanes,       ExpArray<V>,   ExpSplitArray<V>, SigmoidArray<V>, SoftplusArray<V>,
+          L2Normalize<V>,  LoadRowOf<V>,  StoreRowOf<V>,    TransposeOf<V>};
 }
 
 }  // namespace kda::cpu

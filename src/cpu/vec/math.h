@@ -1,8 +1,9 @@
 // Elementary functions on a vector of fp32, written once over the vector layer.
 //
-// exp2 is 2^n (1 + r q(r)), n = round(x), r = x - n in [-1/2, 1/2], q the degree-5 Chebyshev fit of
-// (2^r - 1) / r: relative error of 2^r at most 5e-9 before rounding, 2 ulp after (tests/stages
-// checks every binade). NaN stays NaN; results below 2^-126 become 0.
+// exp is 2^n (1 + t q(t)) with n = round(x log2 e), r = x - n ln 2 (in two parts, so that nothing is
+// lost however large x is), t = r log2 e in [-1/2, 1/2], q the degree-5 Chebyshev fit of
+// (2^t - 1) / t: relative error at most 5e-9 before rounding, 2 ulp after (tests/stages checks every
+// binade). NaN stays NaN; results below 2^-126 become 0.
 #ifndef KDA_CPU_VEC_MATH_H_
 #define KDA_CPU_VEC_MATH_H_
 
@@ -24,29 +25,37 @@ typename V::F Exp2m1Reduced(typename V::F r) {
   return V::Mul(q, r);
 }
 
-// 2^x, x <= 127.
+// e^(x - lost), x <= 88, |lost| a rounding error of x.
 template <class V>
-typename V::F Exp2(typename V::F x) {
-  x = V::Max(V::Set(-127.0f), V::Min(V::Set(127.0f), x));
-  const typename V::F n = V::Round(x);
-  const typename V::F scale = V::Pow2(n);
-  return V::Fma(Exp2m1Reduced<V>(V::Sub(x, n)), scale, scale);
+typename V::F Exp(typename V::F x, typename V::F lost) {
+  x = V::Max(V::Set(-88.1f), V::Min(V::Set(88.0f), x));
+  const typename V::F n = V::Round(V::Mul(x, V::Set(kLog2E)));
+  typename V::F r = V::Fnma(n, V::Set(kLn2Hi), x);
+  r = V::Sub(V::Fnma(n, V::Set(kLn2Lo), r), lost);
+  const typename V::F p = Exp2m1Reduced<V>(V::Mul(r, V::Set(kLog2E)));
+  return V::Mul(V::Add(V::Set(1.0f), p), V::Pow2(n));
 }
 
-// 2^x for x <= 0 as hi + lo, hi in {0, 1}: lo is 2^x - 1 near x = 0 (hi 1), else 2^x itself (hi 0),
-// relatively exact either way, so that S hi + S lo loses nothing to the rounding of 2^x: a gate of
-// -8e-5 per token over 4096 tokens would otherwise be off by 1e-4.
 template <class V>
-void Exp2Split(typename V::F x, typename V::F* hi, typename V::F* lo) {
-  const typename V::F near = V::Set(-0.5f);
-  *lo = V::SelectLess(x, near, Exp2<V>(x), Exp2m1Reduced<V>(V::Max(near, x)));
+typename V::F Exp(typename V::F x) {
+  return Exp<V>(x, V::Zero());
+}
+
+// e^x for x <= 0, given as `exp`, as hi + lo, hi in {0, 1}: lo is e^x - 1 near x = 0 (hi 1), else
+// e^x itself (hi 0), relatively exact either way, so that S hi + S lo loses nothing to the rounding
+// of e^x: a gate of -8e-5 per token over 4096 tokens would otherwise be off by 1e-4.
+template <class V>
+void ExpSplit(typename V::F x, typename V::F exp, typename V::F* hi, typename V::F* lo) {
+  const typename V::F near = V::Set(-0.34f);
+  const typename V::F minus_one = Exp2m1Reduced<V>(V::Mul(V::Max(near, x), V::Set(kLog2E)));
+  *lo = V::SelectLess(x, near, exp, minus_one);
   *hi = V::SelectLess(x, near, V::Zero(), V::Set(1.0f));
 }
 
 // 1 / (1 + e^-x)
 template <class V>
 typename V::F Sigmoid(typename V::F x) {
-  const typename V::F e = Exp2<V>(V::Mul(x, V::Set(-kLog2E)));
+  const typename V::F e = Exp<V>(V::Sub(V::Zero(), x));
   return V::Div(V::Set(1.0f), V::Add(V::Set(1.0f), e));
 }
 
