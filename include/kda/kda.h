@@ -43,23 +43,23 @@ extern "C" {
 
 typedef enum kda_status {
   KDA_OK = 0,
-  KDA_ERROR_NULL_POINTER = 1,   /* a required pointer is NULL */
-  KDA_ERROR_STRUCT_SIZE = 2,    /* struct_size is impossible, or an unknown tail is not zero */
-  KDA_ERROR_ENUM = 3,           /* an enumeration or flag value the library does not know */
-  KDA_ERROR_DTYPE = 4,          /* a dtype this tensor cannot have */
-  KDA_ERROR_SHAPE = 5,          /* a rank or dimension is out of range or disagrees with another */
-  KDA_ERROR_STRIDE = 6,         /* strides the library does not take */
-  KDA_ERROR_OVERFLOW = 7,       /* a size or offset does not fit in 63 bits */
-  KDA_ERROR_CU_SEQLENS = 8,     /* offsets not starting at 0, decreasing or past the tensor */
-  KDA_ERROR_SLOT = 9,           /* a state slot out of range, or used twice */
-  KDA_ERROR_GATE = 10,          /* lower_bound or A_log not fitting the gate */
-  KDA_ERROR_CHECKPOINT = 11,    /* checkpoint tokens not increasing, or both forms given */
-  KDA_ERROR_OPTION = 12,        /* an option out of range or in conflict with another */
-  KDA_ERROR_UNAVAILABLE = 13,   /* a forced instruction set or backend this machine lacks */
-  KDA_ERROR_WORKSPACE = 14,     /* the workspace is too small, misaligned or missing */
-  KDA_ERROR_ALIAS = 15,         /* buffers overlap in a way that is not allowed */
+  KDA_ERROR_NULL_POINTER = 1, /* a required pointer is NULL */
+  KDA_ERROR_STRUCT_SIZE = 2,  /* struct_size is impossible, or an unknown tail is not zero */
+  KDA_ERROR_ENUM = 3,         /* an enumeration or flag value the library does not know */
+  KDA_ERROR_DTYPE = 4,        /* a dtype this tensor cannot have */
+  KDA_ERROR_SHAPE = 5,        /* a rank or dimension is out of range or disagrees with another */
+  KDA_ERROR_STRIDE = 6,       /* strides the library does not take */
+  KDA_ERROR_OVERFLOW = 7,     /* a size or offset does not fit in 63 bits */
+  KDA_ERROR_CU_SEQLENS = 8,   /* offsets not starting at 0, decreasing or past the tensor */
+  KDA_ERROR_SLOT = 9,         /* a state slot out of range, or used twice */
+  KDA_ERROR_GATE = 10,        /* lower_bound or A_log not fitting the gate */
+  KDA_ERROR_CHECKPOINT = 11,  /* checkpoint tokens not increasing, or both forms given */
+  KDA_ERROR_OPTION = 12,      /* an option out of range or in conflict with another */
+  KDA_ERROR_UNAVAILABLE = 13, /* a forced instruction set or backend this machine lacks */
+  KDA_ERROR_WORKSPACE = 14,   /* the workspace is too small, misaligned or missing */
+  KDA_ERROR_ALIAS = 15,       /* buffers overlap in a way that is not allowed */
   KDA_ERROR_OUT_OF_MEMORY = 16,
-  KDA_ERROR_INTERNAL = 17       /* a fault of the library itself */
+  KDA_ERROR_INTERNAL = 17 /* a fault of the library itself */
 } kda_status;
 
 typedef enum kda_dtype {
@@ -98,7 +98,7 @@ typedef enum kda_backend {
 } kda_backend;
 
 typedef enum kda_isa {
-  KDA_ISA_AUTO = 0, /* the best one here, capped by the environment variable KDA_MAX_ISA */
+  KDA_ISA_AUTO = 0,     /* the best one here, capped by the environment variable KDA_MAX_ISA */
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
   KDA_ISA_AVX512 = 3    /* AVX-512 F, BW, DQ, VL */
@@ -228,7 +228,7 @@ typedef struct kda_args {
   size_t struct_size;
   const void *q, *k, *v, *g, *beta, *A_log, *dt_bias, *initial_state;
   void *o, *final_state, *checkpoints;
-  void *workspace;       /* 64-byte aligned, kda_plan_info.workspace_size bytes; NULL: the plan's own,
+  void *workspace; /* 64-byte aligned, kda_plan_info.workspace_size bytes; NULL: the plan's own,
                             which one run at a time can use (others wait) */
   size_t workspace_size; /* bytes */
 } kda_args;
@@ -242,17 +242,17 @@ typedef struct kda_plan kda_plan;
 
 typedef struct kda_plan_info {
   size_t struct_size;
-  int32_t backend;       /* kda_backend that will run */
-  int32_t isa;           /* kda_isa that will run */
-  int32_t solver;        /* kda_solver that will run */
+  int32_t backend; /* kda_backend that will run */
+  int32_t isa;     /* kda_isa that will run */
+  int32_t solver;  /* kda_solver that will run */
   int32_t threads;
-  uint32_t switches;     /* KDA_SWITCH_* in effect */
-  uint32_t switches_fallback; /* KDA_SWITCH_* asked for but not possible here */
-  size_t workspace_size; /* bytes */
-  int64_t sequences;     /* N */
-  int64_t tokens;        /* tokens in sequences */
-  int64_t chunks;        /* 64-token chunks that exist, per head */
-  int64_t checkpoints;   /* rows C */
+  uint32_t switches;           /* KDA_SWITCH_* in effect */
+  uint32_t switches_fallback;  /* KDA_SWITCH_* asked for but not possible here */
+  size_t workspace_size;       /* bytes */
+  int64_t sequences;           /* N */
+  int64_t tokens;              /* tokens in sequences */
+  int64_t chunks;              /* 64-token chunks that exist, per head */
+  int64_t checkpoints;         /* rows C */
   int64_t checkpoints_skipped; /* rows that will be left untouched */
 } kda_plan_info;
 
@@ -281,7 +281,7 @@ KDA_API const char *kda_dtype_name(int32_t dtype);     /* "f32", "bf16", .. NULL
 KDA_API const char *kda_isa_name(int32_t isa);         /* "auto", "baseline", "avx2", .. or NULL */
 KDA_API const char *kda_solver_name(int32_t solver);   /* "auto", "substitution", .. or NULL */
 KDA_API const char *kda_backend_name(int32_t backend); /* "auto", "cpu", "reference" or NULL */
-KDA_API int32_t kda_isa_available(int32_t isa);        /* 1: this machine (and KDA_MAX_ISA) has it */
+KDA_API int32_t kda_isa_available(int32_t isa); /* 1: this machine (and KDA_MAX_ISA) has it */
 
 /* Row `index` of the switch table. Returns 0 past its end. Strings are static. */
 typedef struct kda_switch_info {

@@ -44,7 +44,7 @@ struct HeadChunk {
   bool beta_logits;
   bool qk_l2norm;
   float scale;
-  char* o;           // row i at o + i * o_stride (bytes)
+  char* o;  // row i at o + i * o_stride (bytes)
   int64_t o_stride;
   DType o_dtype;
 };
@@ -62,16 +62,16 @@ struct ChunkBuffers {
   float* block_lost;   // [4, K]  .. and its rounding error: the sum is block_log - block_lost
   float* block_decay;  // [4, K]  e^sum
   // intra_chunk
-  float* q;     // [64, K] (L2-normalised)
-  float* k;     // [64, K]
-  float* beta;  // [64]
-  float* qh;    // [64, K] q e^G
-  float* kh;    // [64, K] k e^G
-  float* kt;    // [K, 64] k decayed to the start of the row block at hand, transposed
-  float* aqk;   // [64, 64] lower triangle of Aqk / scale
-  float* l;     // [64, 64] strict lower triangle of L
-  float* u;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
-  float* w;     // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
+  float* q;              // [64, K] (L2-normalised)
+  float* k;              // [64, K]
+  float* beta;           // [64]
+  float* qh;             // [64, K] q e^G
+  float* kh;             // [64, K] k e^G
+  float* kt;             // [K, 64] k decayed to the start of the row block at hand, transposed
+  float* aqk;            // [64, 64] lower triangle of Aqk / scale
+  float* l;              // [64, 64] strict lower triangle of L
+  float* u;              // [64, V] (I + L)^-1 (beta v)        four-stage form only
+  float* w;              // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
   float* solve_scratch;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
   float* kg;     // [64, K] k e^(G[last] - G), over kh

@@ -49,7 +49,6 @@ GateParams GateOf(const Run& run, int64_t head) {
   return gate;
 }
 
-
 }  // namespace
 
 HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t first, int rows) {
@@ -130,7 +129,8 @@ void StateCursor::Begin(const Run& run, const core::Sequence& sequence, int head
 State StateCursor::Next(bool last) const {
   const core::Problem& p = run_->plan.problem;
   if (last && sequence_->final_slot >= 0 && IsDirect(p, p.final_state)) {
-    char* const at = StateAt(p.final_state, run_->buffers.final_state, sequence_->final_slot, head_);
+    char* const at =
+        StateAt(p.final_state, run_->buffers.final_state, sequence_->final_slot, head_);
     return {reinterpret_cast<float*>(at), p.dim_v};
   }
   return {scratch_, PaddedDim(p.dim_v)};
@@ -139,7 +139,7 @@ State StateCursor::Next(bool last) const {
 void StateCursor::StoreCheckpoint(int64_t row, ConstState state) const {
   const core::Problem& p = run_->plan.problem;
   run_->kernels.store_state(ShapeOf(p, p.checkpoints), state,
-                           StateAt(p.checkpoints, run_->buffers.checkpoints, row, head_));
+                            StateAt(p.checkpoints, run_->buffers.checkpoints, row, head_));
 }
 
 void StateCursor::Finish() const {

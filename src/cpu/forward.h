@@ -43,7 +43,7 @@ struct Run {
 // Rows first .. first + rows - 1 of sequence `s`, value head `head`, in the caller's memory.
 HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t first, int rows);
 
-int64_t PaddedDim(int64_t dim);   // to kDimAlign
+int64_t PaddedDim(int64_t dim);  // to kDimAlign
 StateShape ShapeOf(const core::Problem& problem, const kda_tensor& state);
 bool IsDirect(const core::Problem& problem, const kda_tensor& state);  // usable as ConstState
 const char* StateAt(const kda_tensor& tensor, const void* data, int64_t row, int head);

@@ -42,10 +42,12 @@ void DecodeSequence(const Run& run, const core::Sequence& s, int head, float* sc
 void RunDecode(const Run& run, float* workspace) {
   const kda_plan& plan = run.plan;
   const int64_t heads = plan.problem.value_heads, floats = StateFloats(plan.problem);
-  ForEach(plan, static_cast<int64_t>(plan.sequences.size()) * heads, [&](int64_t i, int32_t worker) {
-    const core::Sequence& s = plan.sequences[static_cast<size_t>(i / heads)];
-    if (!s.skip) DecodeSequence(run, s, static_cast<int>(i % heads), workspace + worker * floats);
-  });
+  ForEach(plan, static_cast<int64_t>(plan.sequences.size()) * heads,
+          [&](int64_t i, int32_t worker) {
+            const core::Sequence& s = plan.sequences[static_cast<size_t>(i / heads)];
+            if (!s.skip)
+              DecodeSequence(run, s, static_cast<int>(i % heads), workspace + worker * floats);
+          });
 }
 
 }  // namespace kda::cpu

@@ -78,8 +78,7 @@ class Staged {
       const auto intra = run_.On(KDA_SWITCH_SAFE_GATE) ? run_.kernels.intra_chunk_products
                                                        : run_.kernels.intra_chunk_elementwise;
       intra(step.chunk, step.buffers);
-      run_.kernels.solve_uw(step.chunk, step.buffers,
-                            static_cast<Solver>(plan_.execution.solver));
+      run_.kernels.solve_uw(step.chunk, step.buffers, static_cast<Solver>(plan_.execution.solver));
       End(step, kIntraChunk);
     });
     const auto count = static_cast<int64_t>(plan_.sequences.size());

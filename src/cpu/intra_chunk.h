@@ -200,7 +200,7 @@ void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
     DiagonalBlock<V>(in, buf, start, end);
     if (start == 0) continue;
     AppendKeys<V>(buf, start);
-    StripBody<V> strip = {buf.qh + start * ld, ld,      in.dim_k, buf.kt,
+    StripBody<V> strip = {buf.qh + start * ld,          ld,     in.dim_k, buf.kt,
                           buf.aqk + start * kChunkRows, nullptr};
     ForEachTile<V>(end - start, start, strip);
     strip.left = buf.kh + start * ld;

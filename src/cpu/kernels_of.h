@@ -17,9 +17,18 @@ namespace kda::cpu {
 
 template <class V>
 constexpr Kernels KernelsOf() {
-  return {GateCumsum<V>,  IntraChunkProducts<V>, IntraChunkElementwise<V>, SolveUW<V>,
-          DeltaRule<V>,   DeltaRuleUW<V>,        AdvanceState<V>,          Output<V>,
-          DecodeToken<V>, LoadState<V>,          StoreState<V>,            RoundStateToBf16<V>};
+  return {GateCumsum<V>,
+          IntraChunkProducts<V>,
+          IntraChunkElementwise<V>,
+          SolveUW<V>,
+          DeltaRule<V>,
+          DeltaRuleUW<V>,
+          AdvanceState<V>,
+          Output<V>,
+          DecodeToken<V>,
+          LoadState<V>,
+          StoreState<V>,
+          RoundStateToBf16<V>};
 }
 
 }  // namespace kda::cpu

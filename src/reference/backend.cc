@@ -19,9 +19,7 @@ constexpr int64_t kMaxWorkers = 1 << 16;
 struct Scratch {
   double *state, *q, *k, *g, *v, *o;
 
-  static int64_t Doubles(const Problem& p) {
-    return p.dim_k * p.dim_v + 3 * p.dim_k + 2 * p.dim_v;
-  }
+  static int64_t Doubles(const Problem& p) { return p.dim_k * p.dim_v + 3 * p.dim_k + 2 * p.dim_v; }
   Scratch(const Problem& p, double* at)
       : state(at),
         q(state + p.dim_k * p.dim_v),
@@ -32,8 +30,7 @@ struct Scratch {
 };
 
 int64_t Workers(const kda_plan& plan) {
-  const int64_t items =
-      static_cast<int64_t>(plan.sequences.size()) * plan.problem.value_heads;
+  const int64_t items = static_cast<int64_t>(plan.sequences.size()) * plan.problem.value_heads;
   return std::clamp<int64_t>(std::min<int64_t>(plan.execution.threads, items), 1, kMaxWorkers);
 }
 
@@ -88,10 +85,10 @@ void CopyState(const Problem& p, const Buffers& b, const Sequence& s, int64_t he
   const int64_t size = SizeOf(in.dtype);
   for (int64_t c = 0; c < p.dim_k; ++c) {
     for (int64_t j = 0; j < p.dim_v; ++j) {
-      std::memmove(static_cast<char*>(b.final_state) + StateElement(p, out, to, c, j) * size,
-                   static_cast<const char*>(b.initial_state) +
-                       StateElement(p, in, from, c, j) * size,
-                   static_cast<size_t>(size));
+      std::memmove(
+          static_cast<char*>(b.final_state) + StateElement(p, out, to, c, j) * size,
+          static_cast<const char*>(b.initial_state) + StateElement(p, in, from, c, j) * size,
+          static_cast<size_t>(size));
     }
   }
 }
@@ -178,8 +175,8 @@ struct Job {
 void RunWorker(void* argument, int32_t worker) {
   const Job& job = *static_cast<const Job*>(argument);
   const Problem& p = job.plan.problem;
-  const Scratch scratch(p, reinterpret_cast<double*>(job.buffers.workspace) +
-                               worker * Scratch::Doubles(p));
+  const Scratch scratch(
+      p, reinterpret_cast<double*>(job.buffers.workspace) + worker * Scratch::Doubles(p));
   const int64_t items = static_cast<int64_t>(job.plan.sequences.size()) * p.value_heads;
   for (int64_t i = worker; i < items; i += job.workers) {
     const Sequence& s = job.plan.sequences[static_cast<size_t>(i / p.value_heads)];

@@ -1,5 +1,4 @@
 #include "cpu/vec/avx512.h"
-
 #include "stages/primitives_of.h"
 
 namespace kda::cpu {

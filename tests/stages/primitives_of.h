@@ -54,8 +54,8 @@ void TransposeOf(const float* src, int64_t lds, float* dst, int64_t ldd) {
 
 template <class V>
 constexpr Primitives PrimitivesOf() {
-  return {V::kLanes,       ExpArray<V>,   ExpSplitArray<V>, SigmoidArray<V>, SoftplusArray<V>,
-          L2Normalize<V>,  LoadRowOf<V>,  StoreRowOf<V>,    TransposeOf<V>};
+  return {V::kLanes,      ExpArray<V>,  ExpSplitArray<V>, SigmoidArray<V>, SoftplusArray<V>,
+          L2Normalize<V>, LoadRowOf<V>, StoreRowOf<V>,    TransposeOf<V>};
 }
 
 }  // namespace kda::cpu

@@ -1,5 +1,7 @@
 // Every CPU stage against its fp64 oracle, on every instruction set of this machine: all gates, all
 // row counts that matter, dimensions that are not a multiple of anything.
+#include "reference/stages.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +14,6 @@
 
 #include "core/plan.h"
 #include "cpu/forward.h"
-#include "reference/stages.h"
 
 namespace kda::cpu {
 namespace {
@@ -190,8 +191,8 @@ TEST_P(StageTest, IntraChunk) {
       {
         const FloatMode mode;
         kernels().gate_cumsum(stage.chunk(), buffers);
-        (products ? kernels().intra_chunk_products
-                  : kernels().intra_chunk_elementwise)(stage.chunk(), buffers);
+        (products ? kernels().intra_chunk_products : kernels().intra_chunk_elementwise)(
+            stage.chunk(), buffers);
       }
       const reference::IntraChunk want = reference::ComputeIntraChunk(stage.oracle());
       std::vector<float> aqk, l;  // the triangles; the rest is not written
@@ -230,8 +231,8 @@ TEST_P(StageTest, SolveUW) {
 TEST_P(StageTest, InterChunkAndOutput) {
   for (const Shape& shape : kShapes) {
     for (const bool fused : {true, false}) {
-      SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.dim_k << "x" << shape.dim_v
-                                      << " fused " << fused);
+      SCOPED_TRACE(testing::Message()
+                   << shape.rows << "x" << shape.dim_k << "x" << shape.dim_v << " fused " << fused);
       StageCase stage(shape, regime());
       const ChunkBuffers& b = stage.buffers();
       const State next = stage.next();

@@ -91,8 +91,8 @@ TEST_P(VecTest, ExpSplitKeepsTheDistanceFromOne) {
   }
   for (size_t i = 0; i < x.size(); ++i) {
     ASSERT_TRUE(hi[i] == 0.0f || hi[i] == 1.0f);
-    const double part = hi[i] == 1.0f ? std::expm1(static_cast<double>(x[i]))
-                                      : std::exp(static_cast<double>(x[i]));
+    const double part =
+        hi[i] == 1.0f ? std::expm1(static_cast<double>(x[i])) : std::exp(static_cast<double>(x[i]));
     if (std::abs(part) < std::numeric_limits<float>::min() * 1.001) {
       EXPECT_LT(std::abs(lo[i]), std::numeric_limits<float>::min() * 1.01) << x[i];
     } else {
@@ -102,7 +102,7 @@ TEST_P(VecTest, ExpSplitKeepsTheDistanceFromOne) {
 }
 
 TEST_P(VecTest, SigmoidIncludingItsTails) {
-  std::vector<float> x = {-kInf, -1e30f, -104.0f, -88.0f, -20.0f, -5.0f,   -1e-3f, 0.0f,
+  std::vector<float> x = {-kInf, -1e30f, -104.0f, -88.0f, -20.0f, -5.0f, -1e-3f, 0.0f,
                           1e-3f, 5.0f,   20.0f,   88.0f,  104.0f, 1e30f, kInf,   kNaN};
   std::vector<float> y(16);
   {
@@ -120,7 +120,7 @@ TEST_P(VecTest, SigmoidIncludingItsTails) {
 }
 
 TEST_P(VecTest, SoftplusIncludingItsTails) {  // KC-A10
-  const std::vector<float> x = {-200.0f, -87.0f, -20.1f, -16.01f, -15.99f, -2.0f, -1e-8f, 0.0f,
+  const std::vector<float> x = {-200.0f, -87.0f, -20.1f, -16.01f, -15.99f, -2.0f, -1e-8f,  0.0f,
                                 1e-8f,   0.5f,   2.0f,   19.9f,   20.1f,   88.0f, 1000.0f, 3e38f};
   // The power of two brings each result into the range of fp32.
   for (float exponent : {0.0f, 100.0f, -100.0f}) {
@@ -187,11 +187,10 @@ TEST_P(VecTest, EveryHalfGoesThroughARowUnchanged) {
         continue;
       }
       const int bias = (1 << (exponent_bits - 1)) - 1;
-      const double magnitude =
-          special ? static_cast<double>(kInf)
-          : exponent == 0
-              ? std::ldexp(fraction, 1 - bias - mantissa)
-              : std::ldexp(1 + std::ldexp(fraction, -mantissa), static_cast<int>(exponent) - bias);
+      const double magnitude = special         ? static_cast<double>(kInf)
+                               : exponent == 0 ? std::ldexp(fraction, 1 - bias - mantissa)
+                                               : std::ldexp(1 + std::ldexp(fraction, -mantissa),
+                                                            static_cast<int>(exponent) - bias);
       ASSERT_EQ(static_cast<double>(value[i]), half[i] & 0x8000 ? -magnitude : magnitude) << i;
       ASSERT_EQ(back[i], half[i]) << i;
     }

@@ -60,8 +60,7 @@ struct Baseline {
     const F subnormal = _mm_mul_ps(_mm_cvtepi32_ps(magnitude), Set(5.9604644775390625e-8f));
     const __m128i rebias = _mm_add_epi32(_mm_slli_epi32(magnitude, 13), _mm_set1_epi32(112 << 23));
     const __m128i special = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff));
-    const __m128i normal =
-        _mm_add_epi32(rebias, _mm_and_si128(special, _mm_set1_epi32(112 << 23)));
+    const __m128i normal = _mm_add_epi32(rebias, _mm_and_si128(special, _mm_set1_epi32(112 << 23)));
     const __m128i small = _mm_cmplt_epi32(magnitude, _mm_set1_epi32(0x0400));
     const __m128i bits = _mm_or_si128(_mm_and_si128(small, _mm_castps_si128(subnormal)),
                                       _mm_andnot_si128(small, normal));
@@ -96,10 +95,12 @@ struct Baseline {
 
  private:
   static uint16_t HalfOf(float value) {  // to nearest even, in whole-number arithmetic
-    const uint32_t bits = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(value))));
+    const uint32_t bits =
+        static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(value))));
     const uint32_t sign = (bits >> 16) & 0x8000u;
     const uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+    if (magnitude > 0x7f800000u)
+      return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
     if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);
     if (magnitude < 0x33000000u) return static_cast<uint16_t>(sign);
     const int exponent = static_cast<int>(magnitude >> 23);

@@ -10,7 +10,7 @@
 namespace kda::cpu {
 
 inline constexpr float kLog2E = 1.44269504088896340736f;
-inline constexpr float kLn2Hi = 0.693145751953125f;        // 14 bits: n * kLn2Hi is exact
+inline constexpr float kLn2Hi = 0.693145751953125f;  // 14 bits: n * kLn2Hi is exact
 inline constexpr float kLn2Lo = 1.42860682030941723e-6f;
 
 // 2^r - 1 for |r| <= 1/2, relatively exact near 0.
