@@ -1,8 +1,10 @@
 // The tests' own ground: generator, oracle and the golden numbers it must give.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "reference/stages.h"
 #include "support/compare.h"
 #include "support/generator.h"
 #include "support/goldens.h"
@@ -59,6 +61,56 @@ TEST_P(GoldenTest, OracleReproducesIt) {
 
 INSTANTIATE_TEST_SUITE_P(, GoldenTest, ::testing::ValuesIn(Goldens()),
                          [](const auto& info) { return info.param.name; });
+
+// A chunk of head 0 of `c`, ready for the stages.
+reference::Chunk ChunkOf(const Case& c, int64_t first, int64_t rows) {
+  reference::Chunk chunk;
+  chunk.dims = {c.K, c.V};
+  chunk.rows = rows;
+  chunk.scale = c.Scale();
+  Case from = c;
+  for (int64_t t = first; t < first + rows; ++t) {
+    for (int64_t d = 0; d < c.K; ++d) {
+      chunk.q.push_back(from.Q(t, 0, d));
+      chunk.k.push_back(from.Key(t, 0, d));
+      const double x = from.G(t, 0, d) + (c.dt_bias.empty() ? 0 : c.dt_bias[static_cast<size_t>(d)]);
+      const double A_log = c.A_log.empty() ? 0 : c.A_log[0];
+      chunk.g2.push_back(reference::LogDecay({c.gate, c.lower_bound}, x, A_log) / std::log(2.0));
+    }
+    for (int64_t j = 0; j < c.V; ++j) chunk.v.push_back(from.Value(t, 0, j));
+    const double beta = from.Beta(t, 0);
+    chunk.beta.push_back(c.beta_logits ? reference::Sigmoid(beta) : beta);
+  }
+  return chunk;
+}
+
+// The four stage oracles, one after the other, are the recurrence: gates of -inf included.
+TEST(StageOracles, GiveTheRecurrence) {
+  Case wiped = Standard(Std(12, 150, 1).Dims(32, 24));
+  SetLogGate(&wiped, -0.05);
+  for (size_t i = 0; i < wiped.g.size(); i += 37) wiped.g[i] = -kInf;
+  for (const Case& c : {Standard(Std(12, 150, 1).Dims(32, 24)), wiped, StdE()}) {
+    const Oracle oracle = Solve(c);
+    std::vector<double> o, state = c.S0;
+    if (state.empty()) state.resize(static_cast<size_t>(c.K * c.V));
+    for (int64_t first = 0; first < c.T; first += 64) {
+      const int64_t rows = std::min<int64_t>(64, c.T - first);
+      const reference::Chunk chunk = ChunkOf(c, first, rows);
+      const reference::IntraChunk intra = reference::ComputeIntraChunk(chunk);
+      const reference::InterChunk inter = reference::ComputeInterChunk(chunk, intra, state);
+      const reference::Matrix part = reference::Output(chunk, intra, inter.v_new, state);
+      o.insert(o.end(), part.begin(), part.end());
+      state = inter.state;
+      const reference::Matrix G = reference::GateCumsum(chunk);
+      const size_t last = static_cast<size_t>((rows - 1) * c.K);
+      EXPECT_NEAR(std::exp2(G[last + 1]), reference::DecayOver(chunk, 0, rows - 1, 1), 1e-12);
+    }
+    const Error error = ErrorOf(o, oracle.o);
+    EXPECT_TRUE(error.finite);
+    EXPECT_LE(error.rel_f, 1e-12);
+    EXPECT_LE(ErrorOf(state, oracle.S).rel_f, 1e-12);
+  }
+}
 
 // The comparison must refuse what a wrong kernel would hand out.
 TEST(Compare, RefusesWrongResults) {
