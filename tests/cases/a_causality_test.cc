@@ -137,8 +137,7 @@ TEST_P(CaseA18, UnboundedGates) {
     for (double G : {-kInf, -1e4, 0.0}) {
       Case other = c;
       for (size_t i = 50 * 2 * 128; i < other.g.size(); ++i) other.g[i] = G;
-      EXPECT_TRUE(SameBits(RowBits(c, clean.o, 0, 50),
-                           RowBits(c, RunCase(other, config).o, 0, 50)))
+      EXPECT_TRUE(SameBits(RowBits(c, clean.o, 0, 50), RowBits(c, RunCase(other, config).o, 0, 50)))
           << config.Name() << " G " << G;
     }
   }
@@ -158,8 +157,10 @@ TEST_P(CaseA20, SequenceBoundariesInsideATile) {
          {std::vector<int64_t>{0, 61, 128}, {0, 1, 64, 128}, {0, 31, 33, 128}, {0, 127, 128}}) {
       const Case c = Standard(Std(3, 128, heads).Packed(cu).In(Regime::kSat));
       const Oracle oracle = Solve(c);
-      const auto configs = heads == 1 ? Configs() : std::vector<Config>{
-          Base(), Base().Off(KDA_SWITCH_HEAD_BLOCK), Base().Off(KDA_SWITCHES_ALL)};
+      const auto configs = heads == 1
+                               ? Configs()
+                               : std::vector<Config>{Base(), Base().Off(KDA_SWITCH_HEAD_BLOCK),
+                                                     Base().Off(KDA_SWITCHES_ALL)};
       for (const Config& config : configs) {
         SCOPED_TRACE(config.Name());
         const Result packed = RunCase(c, config);
@@ -167,8 +168,8 @@ TEST_P(CaseA20, SequenceBoundariesInsideATile) {
         for (int64_t n = 0; n < c.Sequences(); ++n) {
           const Case alone = Alone(c, n);
           const Result result = RunCase(alone, config);
-          EXPECT_TRUE(SameBits(result.o.bits,
-                               RowBits(c, packed.o, c.First(n), c.First(n) + c.Length(n))));
+          EXPECT_TRUE(
+              SameBits(result.o.bits, RowBits(c, packed.o, c.First(n), c.First(n) + c.Length(n))));
           EXPECT_TRUE(SameBits(result.S.bits, StateBits(c, packed.S, n)));
         }
       }

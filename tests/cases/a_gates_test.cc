@@ -176,9 +176,9 @@ TEST_P(CaseA21, ZeroLowerBoundMeansNoDecay) {
 TEST_P(CaseD15, GateTable) {
   const std::vector<double> x = {-30, -2, -0.25, 0, 1, 3, 30};
   const std::vector<double> bounded = {-4.79468150125e-26, -0.143175739169, -2.5, -3.11633487343,
-                                       -4.62669106029, -4.9928217171, -5};
+                                       -4.62669106029,     -4.9928217171,   -5};
   const std::vector<double> softplus = {-2.41960960988e-13, -0.322651816747, -1.39582701153,
-                                        -1.66323774299, -3.02451375399, -6.62130221451,
+                                        -1.66323774299,     -3.02451375399,  -6.62130221451,
                                         -60.916019401};
   for (kda_gate gate : {KDA_GATE_BOUNDED, KDA_GATE_SOFTPLUS}) {
     const std::vector<double>& G = gate == KDA_GATE_BOUNDED ? bounded : softplus;

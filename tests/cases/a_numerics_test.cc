@@ -57,8 +57,8 @@ TEST_P(CaseA01, SaturatedBoundedGate) {
 
 // One reference in the middle of 64 rows runs out of exponent at 2.77, often without any NaN.
 TEST_P(CaseA02, LowerBoundSweep) {
-  for (double bound : {-0.25, -0.5, -1.0, -1.5, -2.0, -2.5, -2.75, -2.8, -3.0, -4.0, -5.0, -5.9,
-                       -5.95}) {
+  for (double bound :
+       {-0.25, -0.5, -1.0, -1.5, -2.0, -2.5, -2.75, -2.8, -3.0, -4.0, -5.0, -5.9, -5.95}) {
     SCOPED_TRACE(bound);
     Case c = Standard(Std(3, 128, 2).Packed({0, 128}).In(Regime::kSat));
     c.lower_bound = bound;

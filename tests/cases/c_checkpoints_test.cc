@@ -39,8 +39,7 @@ void ExpectCheckpoints(const Case& c, const Config& config) {
     }
     Case prefix = Slice(plain, c.First(n), c.First(n) + token, n);
     prefix.dtypes.final = c.dtypes.checkpoints;
-    EXPECT_TRUE(
-        SameBits(StateBits(c, with.checkpoints, row), RunCase(prefix, config).S.bits));
+    EXPECT_TRUE(SameBits(StateBits(c, with.checkpoints, row), RunCase(prefix, config).S.bits));
   }
 }
 
@@ -184,9 +183,8 @@ TEST_P(CaseC13, ShorterWindowsCommitTheSame) {
       const Result result = RunCase(c, Base());
       TensorBuffer initial(dtype, {1, 2, 128, 128}, Layout(), KDA_STATE_KV, 0);
       initial.Write(c.S0);
-      EXPECT_TRUE(SameBits(result.S.bits,
-                           m == 0 ? initial.Read().bits
-                                  : StateBits(w.drafts, all.checkpoints, m - 1)))
+      EXPECT_TRUE(SameBits(result.S.bits, m == 0 ? initial.Read().bits
+                                                 : StateBits(w.drafts, all.checkpoints, m - 1)))
           << m;
     }
   }
@@ -202,8 +200,8 @@ TEST_P(CaseC13, RejectedDraftsLeaveNoTrace) {
     }
     const Result result = RunCase(c, Base());
     for (int64_t row = 0; row < m; ++row) {
-      EXPECT_TRUE(SameBits(StateBits(c, result.checkpoints, row),
-                           StateBits(c, clean.checkpoints, row)));
+      EXPECT_TRUE(
+          SameBits(StateBits(c, result.checkpoints, row), StateBits(c, clean.checkpoints, row)));
     }
     EXPECT_TRUE(SameBits(RowBits(c, result.o, 0, m), RowBits(c, clean.o, 0, m)));
   }
@@ -225,8 +223,7 @@ TEST_P(CaseC13, DifferentLengthsAndSkippedRows) {
     alone.checkpoint_every = 0;
     alone.in_place = false;
     const Result calls = RunInParts(alone, OneByOne(accepted[n], KDA_DECODE), Base());
-    EXPECT_TRUE(
-        SameBits(StateBits(c, window.checkpoints, 5 * n + accepted[n] - 1), calls.S.bits));
+    EXPECT_TRUE(SameBits(StateBits(c, window.checkpoints, 5 * n + accepted[n] - 1), calls.S.bits));
   }
 }
 

@@ -184,8 +184,7 @@ TEST_P(CaseC05, InPlaceGivesTheSameBits) {
         in_place.in_place = true;
         const auto configs = ConfigsFor(mode);
         for (const Config& config : configs) {
-          EXPECT_TRUE(SameBits(RunCase(apart, config), RunCase(in_place, config)))
-              << config.Name();
+          EXPECT_TRUE(SameBits(RunCase(apart, config), RunCase(in_place, config))) << config.Name();
         }
       }
     }

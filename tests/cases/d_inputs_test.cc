@@ -61,8 +61,8 @@ TEST_P(CaseD06, TileOrderIsFarOff) {
 
 TEST_P(CaseD08, HeadDimensions) {
   const std::pair<int64_t, int64_t> dims[] = {
-      {64, 64},  {60, 60}, {100, 100}, {192, 192}, {256, 256}, {1, 1},   {1, 128},   {128, 1},
-      {17, 31},  {128, 256}, {256, 64}, {8, 200},   {127, 129}, {3, 5}};
+      {64, 64}, {60, 60}, {100, 100}, {192, 192}, {256, 256}, {1, 1},     {1, 128},
+      {128, 1}, {17, 31}, {128, 256}, {256, 64},  {8, 200},   {127, 129}, {3, 5}};
   for (const auto& [dim_k, dim_v] : dims) {
     SCOPED_TRACE(std::to_string(dim_k) + " x " + std::to_string(dim_v));
     for (kda_state_order order : {KDA_STATE_KV, KDA_STATE_VK}) {

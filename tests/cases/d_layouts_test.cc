@@ -100,9 +100,9 @@ TEST_P(CaseD02, StridedBetaAndGate) {
   for (int kind = 0; kind < 4; ++kind) {
     SCOPED_TRACE(kind);
     Case strided = c;
-    if (kind == 0) strided.layouts.beta = Strides(0, 3 + 5, 1, 0);         // columns of [T, H + 5]
-    if (kind == 1) strided.layouts.beta = Strides(0, 1, 70, 0);            // [H, T]
-    if (kind == 2) strided.layouts.g = Strides(0, 3 * 256, 256, 1);        // of [T, H, 256]
+    if (kind == 0) strided.layouts.beta = Strides(0, 3 + 5, 1, 0);   // columns of [T, H + 5]
+    if (kind == 1) strided.layouts.beta = Strides(0, 1, 70, 0);      // [H, T]
+    if (kind == 2) strided.layouts.g = Strides(0, 3 * 256, 256, 1);  // of [T, H, 256]
     if (kind == 3) {
       strided.layouts.A_log = Strides(2, 0, 0, 0);
       strided.layouts.dt_bias = Strides(200, 1, 0, 0);
@@ -118,8 +118,8 @@ TEST_P(CaseD04, MisalignedBases) {
       for (int64_t shift : {1, 3}) {
         Case shifted = c;
         Layouts& l = shifted.layouts;
-        for (Layout* layout : {&l.q, &l.k, &l.v, &l.g, &l.beta, &l.A_log, &l.dt_bias, &l.o,
-                               &l.initial, &l.final}) {
+        for (Layout* layout :
+             {&l.q, &l.k, &l.v, &l.g, &l.beta, &l.A_log, &l.dt_bias, &l.o, &l.initial, &l.final}) {
           layout->shift = shift;
         }
         ExpectSameAsDense(c, shifted, Configs());

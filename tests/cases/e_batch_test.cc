@@ -65,8 +65,7 @@ TEST_P(CaseE01, AnyExecutor) {
 
 // Sequence n of `packed` has the bits of `alone`.
 void ExpectSame(const Case& c, const Result& packed, int64_t n, const Result& alone) {
-  EXPECT_TRUE(
-      SameBits(RowBits(c, packed.o, c.First(n), c.First(n) + c.Length(n)), alone.o.bits));
+  EXPECT_TRUE(SameBits(RowBits(c, packed.o, c.First(n), c.First(n) + c.Length(n)), alone.o.bits));
   EXPECT_TRUE(SameBits(StateBits(c, packed.S, n), alone.S.bits));
 }
 
@@ -136,8 +135,7 @@ TEST_P(CaseE02, SplitAtMultiplesOfTheChunk) {
   for (const Config& config : Configs()) {
     const Result whole = RunCase(c, config);
     for (int64_t s : {64, 128, 192}) {
-      const Result parts =
-          RunInParts(c, {{s, KDA_PREFILL}, {200 - s, KDA_PREFILL}}, config);
+      const Result parts = RunInParts(c, {{s, KDA_PREFILL}, {200 - s, KDA_PREFILL}}, config);
       EXPECT_TRUE(SameBits(whole.o.bits, parts.o.bits)) << config.Name() << " at " << s;
       EXPECT_TRUE(SameBits(whole.S.bits, parts.S.bits)) << config.Name() << " at " << s;
     }
@@ -196,8 +194,8 @@ TEST_P(CaseE04, OneWorkspaceFromManyThreads) {
 
 // Different shapes at once; plans made and run in all threads, first use included.
 TEST_P(CaseE04, DifferentProblemsAtOnce) {
-  std::vector<Case> cases = {StdA(), StdB(), StdC(), StdE(), StdG(), StdH(), StdL(),
-                             AsDecode(StdK())};
+  std::vector<Case> cases = {StdA(), StdB(), StdC(), StdE(),
+                             StdG(), StdH(), StdL(), AsDecode(StdK())};
   std::vector<Result> results(cases.size());
   std::vector<std::thread> threads;
   std::atomic<bool> go{false};

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <xmmintrin.h>
 
 #include <cfenv>
@@ -154,7 +153,7 @@ TEST_P(CaseE15, WorkspaceGrowsWithTokensNotWithTheLongestTimesTheNumber) {
     SCOPED_TRACE(config.Name());
     // A sequence of one token costs at most a chunk: without fuse each chunk keeps its state.
     EXPECT_LE(size(one_long, config), size({2048 + 63 * 64}, config));
-    EXPECT_LE(size(std::vector<int64_t>(512, 1), config), size({512 * 64}, config));
+    EXPECT_LE(size(std::vector<int64_t>(128, 1), config), size({128 * 64}, config));
     // A pass that keeps nothing between chunks needs the same for any length.
     if (!IsCpu() || (config.switches_off & KDA_SWITCH_FUSE) == 0) {
       EXPECT_EQ(size({4096}, config), size({64}, config));

@@ -89,8 +89,8 @@ TEST_P(CaseB15, LongSequences) {
 
 TEST_P(CaseB15, LongSequencesPacked) {
   const int64_t T = FastTests() ? 1024 : 8192;
-  const Case c = Standard(
-      Std(98, T, 2).In(Regime::kSlow).Packed({0, T / 2 - 1, T / 2 - 1, T / 2 + 2, T}));
+  const Case c =
+      Standard(Std(98, T, 2).In(Regime::kSlow).Packed({0, T / 2 - 1, T / 2 - 1, T / 2 + 2, T}));
   ExpectRight(c, {Base().Threads(2), Base().Off(KDA_SWITCHES_ALL).Threads(2)});
 }
 

@@ -90,8 +90,7 @@ Array TensorBuffer::Read() const {
 }
 
 bool TensorBuffer::Unchanged() const {
-  return memory_.BandsIntact() &&
-         std::equal(written_.begin(), written_.end(), memory_.data());
+  return memory_.BandsIntact() && std::equal(written_.begin(), written_.end(), memory_.data());
 }
 
 bool TensorBuffer::BandsIntact() const {

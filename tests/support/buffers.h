@@ -55,8 +55,8 @@ class TensorBuffer {
   void Poison(unsigned char byte);                // elements only: gaps keep the band's byte
   Array Read() const;
 
-  bool Unchanged() const;   // since Write
-  bool BandsIntact() const; // bands and gaps between elements
+  bool Unchanged() const;    // since Write
+  bool BandsIntact() const;  // bands and gaps between elements
 
  private:
   template <class Visit>

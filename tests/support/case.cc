@@ -50,8 +50,8 @@ double RawGate(const Std& s, uint64_t i) {
 
 void SetGate(const Std& s, Case* c) {
   const int64_t heads = c->HV;
-  c->g = Fill(s.T * heads * s.K,
-              [&](uint64_t i) { return reference::Round(s.dtype, RawGate(s, i)); });
+  c->g =
+      Fill(s.T * heads * s.K, [&](uint64_t i) { return reference::Round(s.dtype, RawGate(s, i)); });
   if (s.regime == Regime::kZero) return SetLogGate(c, 0);
   c->gate = KDA_GATE_BOUNDED;
   c->lower_bound = -5;
@@ -180,9 +180,7 @@ Case Slice(const Case& c, int64_t first, int64_t last, int64_t state) {
   return part;
 }
 
-Case Alone(const Case& c, int64_t n) {
-  return Slice(c, c.First(n), c.First(n) + c.Length(n), n);
-}
+Case Alone(const Case& c, int64_t n) { return Slice(c, c.First(n), c.First(n) + c.Length(n), n); }
 
 Case Pack(const std::vector<Case>& parts) {
   Case all = parts.front();

@@ -60,9 +60,9 @@ struct Case {
 
   int64_t Sequences() const;
   int64_t States() const { return slots.empty() ? Sequences() : pool; }
-  int64_t First(int64_t n) const;   // row of sequence n in [0, B * T)
+  int64_t First(int64_t n) const;  // row of sequence n in [0, B * T)
   int64_t Length(int64_t n) const;
-  int64_t Checkpoints() const;      // rows
+  int64_t Checkpoints() const;  // rows
   double Scale() const;
   // What a state is rounded to after every token: decode over a window gives what as many calls
   // would. F32 where it is not rounded by more than the arithmetic is.

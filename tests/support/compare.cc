@@ -49,8 +49,7 @@ AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>&
   // The first test also refuses NaN.
   if (error <= allowed) return AssertionSuccess();
   return AssertionFailure() << "relF " << (norm > 0 ? error / norm : error) << " > "
-                            << (norm > 0 ? allowed / norm : allowed) << " (norm " << norm
-                            << ")";
+                            << (norm > 0 ? allowed / norm : allowed) << " (norm " << norm << ")";
 }
 
 AssertionResult StatesMatch(const Case& c, const std::vector<double>& x,
@@ -64,8 +63,8 @@ AssertionResult StatesMatch(const Case& c, const std::vector<double>& x,
     for (int64_t head = 0; head < c.HV; ++head) {
       const Region region = {(static_cast<int64_t>(row) * c.HV + head) * size, 1, size, size};
       const AssertionResult close = CloseIn(x, ref, region, storage);
-      if (!close) return AssertionFailure() << "row " << row << " head " << head << ": "
-                                            << close.message();
+      if (!close)
+        return AssertionFailure() << "row " << row << " head " << head << ": " << close.message();
     }
   }
   return AssertionSuccess();
@@ -83,8 +82,9 @@ AssertionResult OutputMatches(const Case& c, const std::vector<double>& x,
     for (int64_t head = 0; head < c.HV; ++head) {
       const Region region = {(c.First(n) * c.HV + head) * c.V, length, step, c.V};
       const AssertionResult close = CloseIn(x, ref, region, storage);
-      if (!close) return AssertionFailure() << "sequence " << n << " head " << head << ": "
-                                            << close.message();
+      if (!close)
+        return AssertionFailure() << "sequence " << n << " head " << head << ": "
+                                  << close.message();
     }
   }
   for (int64_t t = 0; t < c.B * c.T; ++t) {
@@ -127,9 +127,8 @@ AssertionResult Matches(const Case& c, const Result& result, const Oracle& oracl
                                 << "]";
     }
   }
-  const AssertionResult rows =
-      StatesMatch(c, result.checkpoints.values, oracle.checkpoints, oracle.checkpoint_written,
-                  c.dtypes.checkpoints);
+  const AssertionResult rows = StatesMatch(c, result.checkpoints.values, oracle.checkpoints,
+                                           oracle.checkpoint_written, c.dtypes.checkpoints);
   if (!rows) return AssertionFailure() << "checkpoints: " << rows.message();
   return AssertionSuccess();
 }

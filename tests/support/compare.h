@@ -25,8 +25,7 @@ Error ErrorOf(const std::vector<double>& x, const std::vector<double>& reference
 
 // o, final_state and checkpoints equal bit for bit.
 ::testing::AssertionResult SameBits(const Result& a, const Result& b);
-::testing::AssertionResult SameBits(const std::vector<uint32_t>& a,
-                                    const std::vector<uint32_t>& b);
+::testing::AssertionResult SameBits(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b);
 
 double Norm(const std::vector<double>& x);
 // One number that moves if any element is wrong or misplaced.

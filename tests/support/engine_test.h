@@ -52,9 +52,9 @@ bool FastTests();
 }  // namespace kda::test
 
 // A group of tests on every engine, named after its case.
-#define KDA_CASE(case_id)                                                           \
-  class case_id : public ::kda::test::EngineTest {};                                \
-  INSTANTIATE_TEST_SUITE_P(, case_id, ::testing::ValuesIn(::kda::test::Engines()),  \
+#define KDA_CASE(case_id)                                                          \
+  class case_id : public ::kda::test::EngineTest {};                               \
+  INSTANTIATE_TEST_SUITE_P(, case_id, ::testing::ValuesIn(::kda::test::Engines()), \
                            [](const auto& info) { return std::string(info.param.name); })
 
 #endif  // KDA_TESTS_SUPPORT_ENGINE_TEST_H_

@@ -21,13 +21,13 @@ Case StdE();   // strongly correlated keys, slow gate
 // StdE with the common component `common`, gate G and betas `beta`.
 Case CorrelatedKeys(double common, double G, double beta);
 Case StdF();
-Case StdG();    // two value heads per query head
-Case StdH();    // tiny unnormalised q and k, l2norm in the library
-Case StdI();    // 4096 tokens of slow decay and nothing else
-Case StdJ();    // 4096 tokens, log gate
-Case StdK();    // 130 tokens
-Case StdK128(); // the first 128 tokens of StdK
-Case StdL();    // odd channels wiped, even channels kept
+Case StdG();     // two value heads per query head
+Case StdH();     // tiny unnormalised q and k, l2norm in the library
+Case StdI();     // 4096 tokens of slow decay and nothing else
+Case StdJ();     // 4096 tokens, log gate
+Case StdK();     // 130 tokens
+Case StdK128();  // the first 128 tokens of StdK
+Case StdL();     // odd channels wiped, even channels kept
 
 struct Golden {
   std::string name;

@@ -68,10 +68,10 @@ void SolveHead(const Case& c, int64_t n, int64_t head, Oracle* out) {
   for (int64_t t = 0; t < c.Length(n); ++t) {
     const ActiveToken token(c, c.First(n) + t, head);
     const int64_t o_row = ((c.First(n) + t) * c.HV + head) * c.V;
-    reference::Step({c.K, c.V},
-                    {token.q.data(), token.k.data(), c.v.data() + o_row, token.g.data(),
-                     token.beta},
-                    c.Scale(), state.data(), out->o.data() + o_row);
+    reference::Step(
+        {c.K, c.V},
+        {token.q.data(), token.k.data(), c.v.data() + o_row, token.g.data(), token.beta}, c.Scale(),
+        state.data(), out->o.data() + o_row);
     if (c.KeptDtype() == KDA_BF16) {
       for (double& x : state) x = reference::Round(KDA_BF16, x);
     }

@@ -41,9 +41,8 @@ std::string Config::Name() const {
   if (backend == KDA_BACKEND_REFERENCE) return "reference";
   std::string name = kda_isa_name(isa);
   if (solver != KDA_SOLVER_AUTO) name += std::string(" ") + kda_solver_name(solver);
-  kda_switch_info info;
-  for (int32_t i = 0; kda_switch(i, &info) != 0; ++i) {
-    if ((switches_off & info.bit) != 0) name += std::string(" no ") + info.name;
+  for (int32_t i = 0; const kda_switch_info* info = kda_switch(i); ++i) {
+    if ((switches_off & info->bit) != 0) name += std::string(" no ") + info->name;
   }
   if (threads != 1) name += " threads " + std::to_string(threads);
   return name;
@@ -78,8 +77,8 @@ void Runner::MakeTensors() {
   problem_.mode = c.mode;
   problem_.gate = c.gate;
   problem_.state_order = c.order;
-  problem_.flags = (c.beta_logits ? KDA_FLAG_BETA_LOGITS : 0) |
-                   (c.qk_l2norm ? KDA_FLAG_QK_L2NORM : 0);
+  problem_.flags =
+      (c.beta_logits ? KDA_FLAG_BETA_LOGITS : 0) | (c.qk_l2norm ? KDA_FLAG_QK_L2NORM : 0);
   problem_.scale = c.scale;
   problem_.lower_bound = c.lower_bound;
   const Dtypes& d = c.dtypes;
@@ -115,8 +114,8 @@ void Runner::MakeTensors() {
     if (c.in_place) problem_.initial_state = final_.tensor();
   }
   if (c.checkpoint_every != 0 || !c.checkpoint_offsets.empty()) {
-    checkpoints_ = TensorBuffer(d.checkpoints, {c.Checkpoints(), c.HV, c.K, c.V}, Layout(),
-                                c.order, kOutputBand);
+    checkpoints_ = TensorBuffer(d.checkpoints, {c.Checkpoints(), c.HV, c.K, c.V}, Layout(), c.order,
+                                kOutputBand);
     problem_.checkpoints = checkpoints_.tensor();
   }
 }

@@ -43,8 +43,7 @@ struct Result {
 class Runner {
  public:
   // `edit` changes the problem last, for what a Case cannot say.
-  Runner(const Case& c, const Config& config,
-         const std::function<void(Problem*)>& edit = nullptr);
+  Runner(const Case& c, const Config& config, const std::function<void(Problem*)>& edit = nullptr);
 
   const kda::Status& status() const { return status_; }  // of making the plan
   const kda::Plan& plan() const { return plan_; }

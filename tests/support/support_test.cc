@@ -20,8 +20,8 @@ TEST(Generator, CheckValues) {
 }
 
 TEST(Generator, RoundsToNearestEven) {
-  EXPECT_EQ(Bf16(1 + 0x1p-8), 1);                      // a tie, down to even
-  EXPECT_EQ(Bf16(1 + 3 * 0x1p-8), 1 + 2 * 0x1p-7);     // a tie, up to even
+  EXPECT_EQ(Bf16(1 + 0x1p-8), 1);                   // a tie, down to even
+  EXPECT_EQ(Bf16(1 + 3 * 0x1p-8), 1 + 2 * 0x1p-7);  // a tie, up to even
   EXPECT_EQ(reference::Round(KDA_F16, 1 + 0x1p-11), 1);
   EXPECT_EQ(reference::Round(KDA_F16, 1 + 3 * 0x1p-11), 1 + 0x1p-9);
   EXPECT_EQ(reference::Round(KDA_F16, 65519), 65504);
@@ -73,7 +73,8 @@ reference::Chunk ChunkOf(const Case& c, int64_t first, int64_t rows) {
     for (int64_t d = 0; d < c.K; ++d) {
       chunk.q.push_back(from.Q(t, 0, d));
       chunk.k.push_back(from.Key(t, 0, d));
-      const double x = from.G(t, 0, d) + (c.dt_bias.empty() ? 0 : c.dt_bias[static_cast<size_t>(d)]);
+      const double x =
+          from.G(t, 0, d) + (c.dt_bias.empty() ? 0 : c.dt_bias[static_cast<size_t>(d)]);
       const double A_log = c.A_log.empty() ? 0 : c.A_log[0];
       chunk.g2.push_back(reference::LogDecay({c.gate, c.lower_bound}, x, A_log) / std::log(2.0));
     }

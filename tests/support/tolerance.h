@@ -45,8 +45,7 @@ inline double StorageFloor(kda_dtype dtype, double count) {
 // |x - ref|_F allowed for a tensor of norm `norm` and `count` elements, stored in `dtype` and made
 // from states kept in `kept`.
 inline double AllowedError(kda_dtype dtype, kda_dtype kept, double norm, double count) {
-  return (kProducts + UnitRoundoff(dtype) + UnitRoundoff(kept)) * norm +
-         StorageFloor(dtype, count);
+  return (kProducts + UnitRoundoff(dtype) + UnitRoundoff(kept)) * norm + StorageFloor(dtype, count);
 }
 
 }  // namespace kda::test

@@ -64,9 +64,9 @@ int main(int argc, char **argv) {
   args.final_state = state;
   if (run(plan, &args, &error) != KDA_OK) return check(0, error.message);
   destroy(plan);
-  failed += check(version() == KDA_VERSION_MAJOR * 10000 + KDA_VERSION_MINOR * 100 +
-                                   KDA_VERSION_PATCH,
-                  "the header's version is not the library's");
+  failed +=
+      check(version() == KDA_VERSION_MAJOR * 10000 + KDA_VERSION_MINOR * 100 + KDA_VERSION_PATCH,
+            "the header's version is not the library's");
   for (i = 0; i < 4; ++i) failed += check(o[i] == v[i] && state[i] == v[i], "wrong result");
   for (i = 4; i < 16; ++i) failed += check(state[i] == 0, "wrong state");
   return failed != 0;
