@@ -72,7 +72,7 @@ Case GateSweep(kda_gate gate, const std::vector<double>& x, double A_log) {
   return c;
 }
 
-// exp(A_log) overflows where softplus underflows, and the other way round; the product does neither.
+// exp(A_log) overflows where softplus underflows, or the other way round; the product does neither.
 TEST_P(CaseA09, OverflowTimesUnderflow) {
   const struct {
     double A_log, x, G;

@@ -55,11 +55,14 @@ TEST_P(Ladder, FallbacksAreReported) {
   }
 }
 
-// The switches the table marks so change nothing but the way: per setting of the others, one answer.
+// The switches the table marks so change nothing but the way: one answer for each setting of the
+// others.
 TEST_P(Ladder, LayoutAndGridSwitchesKeepTheBits) {
   if (!IsCpu()) return;
   uint32_t same_bits = 0;
-  for (int32_t i = 0; const kda_switch_info* info = kda_switch(i); ++i) same_bits |= info->same_bits ? info->bit : 0;
+  for (int32_t i = 0; const kda_switch_info* info = kda_switch(i); ++i) {
+    if (info->same_bits != 0) same_bits |= info->bit;
+  }
   EXPECT_EQ(same_bits, KDA_SWITCH_UNIFIED_LAYOUT | KDA_SWITCH_FLAT_GRID | KDA_SWITCH_HEAD_BLOCK);
   for (int64_t heads : {1, 2, 3, 8, 16}) {
     Case c = Mixed(heads);
