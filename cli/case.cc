@@ -11,7 +11,17 @@ namespace kda::cli {
 namespace {
 
 int64_t IndexAt(const Tensor& index, int64_t i) {
-  return static_cast<int64_t>(LoadElement(index.data, index.layout.dtype, i));
+  if (index.layout.dtype == KDA_I32) {
+    int32_t value;
+    std::memcpy(&value, index.data + i * 4, sizeof value);
+    return value;
+  }
+  if (index.layout.dtype == KDA_I64) {
+    int64_t value;
+    std::memcpy(&value, index.data + i * 8, sizeof value);
+    return value;
+  }
+  return 0;  // refused by name when the plan is made
 }
 
 int64_t SequenceCount(const Case& problem) {
@@ -24,7 +34,12 @@ int64_t StateRows(const Case& problem) {
   if (problem.initial_state.present()) return problem.initial_state.shape(0);
   int64_t rows = 1;
   for (int64_t i = 0; i < problem.slots.shape(0); ++i) {
-    rows = std::max(rows, IndexAt(problem.slots, i) + 1);
+    const int64_t slot = IndexAt(problem.slots, i);
+    if (slot >= int64_t{1} << 20) {
+      BadArgument("slots: [{}] is {}; without initial_state the pool is made to fit, up to 2^20", i,
+                  slot);
+    }
+    rows = std::max(rows, slot + 1);
   }
   return rows;
 }

@@ -278,6 +278,7 @@ void AddBench(CLI::App* app, Context* context) {
       ->add_option("--time-limit", flags->time_limit,
                    "seconds after which no further problem is begun")
       ->check(FiniteNumber())
+      ->check(CLI::PositiveNumber)
       ->group("Measurement");
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddExecutionFlags(command, /*lists=*/true, &flags->execution);

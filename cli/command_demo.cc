@@ -220,6 +220,7 @@ void AddDemo(CLI::App* app, Context* context) {
   command->footer("Examples:\n  kda demo\n  kda demo --time-limit 30 --threads 1");
   command->add_option("--time-limit", flags->time_limit, "seconds, about")
       ->check(FiniteNumber())
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--isa", flags->execution.isas, "instruction set to force")
       ->check(OneOf(IsaNames()))

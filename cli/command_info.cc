@@ -25,19 +25,17 @@ std::string Number(double value) {
 
 Table LimitsTable() {
   Table table({"limit", "smallest", "largest", "note"});
-  kda_limit_info limit;
-  for (int32_t i = 0; kda_limit(i, &limit) != 0; ++i) {
-    table.Add({limit.name, Number(limit.min), Number(limit.max), limit.note});
+  for (int32_t i = 0; const kda_limit_info* limit = kda_limit(i); ++i) {
+    table.Add({limit->name, Number(limit->min), Number(limit->max), limit->note});
   }
   return table;
 }
 
 Table SwitchesTable() {
   Table table({"switch", "stage", "needs", "effect", "same bits on and off"});
-  kda_switch_info info;
-  for (int32_t i = 0; kda_switch(i, &info) != 0; ++i) {
-    table.Add({info.name, info.stage, info.needs[0] == '\0' ? "-" : info.needs, info.effect,
-               info.same_bits != 0 ? "yes" : "no"});
+  for (int32_t i = 0; const kda_switch_info* info = kda_switch(i); ++i) {
+    table.Add({info->name, info->stage, info->needs[0] == '\0' ? "-" : info->needs, info->effect,
+               info->same_bits != 0 ? "yes" : "no"});
   }
   return table;
 }
@@ -74,19 +72,17 @@ Json Kernels() {
 Json TablesJson() {
   Json json;
   json["limits"] = Json::array();
-  kda_limit_info limit;
-  for (int32_t i = 0; kda_limit(i, &limit) != 0; ++i) {
+  for (int32_t i = 0; const kda_limit_info* limit = kda_limit(i); ++i) {
     json["limits"].push_back(
-        {{"name", limit.name}, {"min", limit.min}, {"max", limit.max}, {"note", limit.note}});
+        {{"name", limit->name}, {"min", limit->min}, {"max", limit->max}, {"note", limit->note}});
   }
   json["switches"] = Json::array();
-  kda_switch_info info;
-  for (int32_t i = 0; kda_switch(i, &info) != 0; ++i) {
-    json["switches"].push_back({{"name", info.name},
-                                {"stage", info.stage},
-                                {"needs", info.needs},
-                                {"effect", info.effect},
-                                {"same_bits", info.same_bits != 0}});
+  for (int32_t i = 0; const kda_switch_info* info = kda_switch(i); ++i) {
+    json["switches"].push_back({{"name", info->name},
+                                {"stage", info->stage},
+                                {"needs", info->needs},
+                                {"effect", info->effect},
+                                {"same_bits", info->same_bits != 0}});
   }
   json["rungs"] = Json::array();
   const char* name = nullptr;

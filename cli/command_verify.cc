@@ -163,7 +163,8 @@ void AddVerify(CLI::App* app, Context* context) {
   }
   AddGeneratorFlags(command, /*semantics=*/false, &flags->generator);
   command->add_option("--tolerance", flags->tolerance, "largest relative error taken")
-      ->check(FiniteNumber());
+      ->check(FiniteNumber())
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddProblemFlags(command, &flags->problem);
   AddExecutionFlags(command, /*lists=*/false, &flags->execution);

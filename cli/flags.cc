@@ -41,9 +41,8 @@ std::pair<uint32_t, bool> ParseSet(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
-  kda_switch_info info;
-  for (int32_t i = 0; kda_switch(i, &info) != 0; ++i) {
-    if (name == info.name && (value == "0" || value == "1")) return {info.bit, value == "1"};
+  for (int32_t i = 0; const kda_switch_info* info = kda_switch(i); ++i) {
+    if (name == info->name && (value == "0" || value == "1")) return {info->bit, value == "1"};
   }
   BadArgument("--set: '{}' is not <switch>=0 or <switch>=1 with a switch of {}", text,
               fmt::join(SwitchNames(KDA_SWITCHES_ALL), ", "));
@@ -256,9 +255,8 @@ std::vector<std::string> RungNames() {
 
 std::vector<std::string> SwitchNames(uint32_t bits) {
   std::vector<std::string> names;
-  kda_switch_info info;
-  for (int32_t i = 0; kda_switch(i, &info) != 0; ++i) {
-    if ((bits & info.bit) != 0) names.emplace_back(info.name);
+  for (int32_t i = 0; const kda_switch_info* info = kda_switch(i); ++i) {
+    if ((bits & info->bit) != 0) names.emplace_back(info->name);
   }
   return names;
 }

@@ -108,6 +108,8 @@ void SafetensorsReader::ParseHeader(const std::string& text, int64_t data_bytes)
   std::set<std::string> names;
   const json::parser_callback_t no_duplicates = [&](int depth, json::parse_event_t event,
                                                     json& value) {
+    // A header is an object of objects of arrays; what nests deeper could exhaust the stack.
+    if (depth > 4) BadArgument("--input: {}: the header nests more than 4 deep", path_);
     if (event == json::parse_event_t::key && depth == 1) {
       const std::string name = value.get<std::string>();
       if (!names.insert(name).second) {

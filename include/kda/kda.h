@@ -9,10 +9,11 @@
  * Use: fill a kda_problem (shapes, dtypes, gate), make a kda_plan of it once, run the plan on
  * pointers as often as wanted, from any number of threads.
  *
- * Versioning: every struct a caller fills starts with its size (`struct_size`, set by the *_init
+ * Versioning: every struct handed to a function starts with its size (`struct_size`, set by the *_init
  * functions below). A library newer than the caller takes the fields past that size as their
  * defaults (zero bytes); a library older than the caller refuses a struct whose unknown tail is not
- * zero. Fields are only ever added at the end.
+ * zero. Fields are only ever added at the end. The structs inside them (kda_tensor, kda_index,
+ * kda_executor) and kda_error stay as they are.
  *
  * Errors: every fallible function returns a kda_status and, where `error` is not NULL, fills it
  * with the argument's name and a one-line message giving its value and what is allowed. On an error
@@ -72,7 +73,10 @@ typedef enum kda_dtype {
 
 typedef enum kda_mode {
   KDA_PREFILL = 0, /* chunked form, any lengths */
-  KDA_DECODE = 1   /* token by token: one token per sequence, or a short window of them */
+  KDA_DECODE = 1   /* token by token: one token per sequence, or a short window of them, with the
+                      bits of as many calls of one token. A bf16 state is therefore rounded after
+                      every token. checkpoint_every = 1 gives the state after each: speculative
+                      tokens are committed by keeping the one after the last that was accepted */
 } kda_mode;
 
 /* How `g` is turned into the log-decay G (natural logarithm) of the recurrence. */
@@ -98,7 +102,8 @@ typedef enum kda_backend {
 } kda_backend;
 
 typedef enum kda_isa {
-  KDA_ISA_AUTO = 0,     /* the best one here, capped by the environment variable KDA_MAX_ISA */
+  KDA_ISA_AUTO = 0,     /* the best one here, capped by the environment variable KDA_MAX_ISA (the
+                           name of one; anything else is an error) */
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
   KDA_ISA_AVX512 = 3    /* AVX-512 F, BW, DQ, VL */
@@ -112,7 +117,8 @@ typedef enum kda_solver {
                                   with slow gates, kept to reproduce it; never chosen by itself */
 } kda_solver;
 
-/* The switches of the optimisation ladder, kda_options.switches. Names: kda_switch_name(bit). */
+/* The switches of the optimisation ladder, kda_options.switches_off. kda_switch() names and
+ * explains them, kda_rung() has the published combinations. */
 #define KDA_SWITCH_SAFE_GATE UINT32_C(1)      /* intra-chunk part as matrix products */
 #define KDA_SWITCH_FUSE UINT32_C(2)           /* one pass instead of four through memory */
 #define KDA_SWITCH_UNIFIED_LAYOUT UINT32_C(4) /* address tokens where they lie; no gather/scatter */
@@ -154,8 +160,9 @@ typedef struct kda_problem {
   int32_t state_order; /* kda_state_order, of initial_state, final_state and checkpoints */
   int32_t reserved;    /* 0 */
   uint64_t flags;      /* KDA_FLAG_* */
-  double scale;        /* any finite number; KDA_DEFAULT_SCALE (set by kda_problem_init) */
-  double lower_bound;  /* bounded gate: finite, <= 0 (0: no decay); unused otherwise */
+  double scale;        /* any finite fp32 number; KDA_DEFAULT_SCALE (set by kda_problem_init) */
+  double lower_bound;  /* bounded gate: finite, <= 0 (0: no decay), must be set (kda_problem_init
+                          leaves it at 1, which is refused); unused otherwise */
 
   /* Inputs. H query/key heads, HV value heads, HV a multiple of H: value head hv reads query/key
    * head hv / (HV / H). Each of q, k, v, g, beta is bf16, fp16 or fp32 (q and k alike). */
@@ -178,9 +185,9 @@ typedef struct kda_problem {
   kda_tensor final_state;   /* [N or slots, HV, K, V]; absent: not computed. May be the same buffer
                                as initial_state (in place) when dtype, shape and strides agree */
   kda_index slots;          /* [N] slot of each sequence in the first dimension of initial_state and
-                               final_state. Negative (-1): the sequence is skipped: its rows of `o`
-                               become zero, no slot is touched. Other values must be in range, and
-                               no slot may be written twice */
+                               final_state. -1: the sequence is skipped: its rows of `o` become zero,
+                               no slot is touched. Any other value must be in range, and no slot may
+                               be written twice */
   kda_index has_initial;    /* [N] 0: this sequence starts from zeros whatever its slot holds.
                                Absent: every sequence starts from initial_state */
 
@@ -200,7 +207,9 @@ typedef struct kda_problem {
 /* ---- options ------------------------------------------------------------------------------ */
 
 /* Runs task(argument, i) for i in [0, count), each once, in any order, in parallel or not, and
- * returns when all are done. */
+ * returns when all are done. count is at most kda_options.threads. `context` must outlive the plan.
+ * An executor that may start another run of the same plan inside a task, on the same thread, must
+ * give every run a workspace of its own: the plan's is held meanwhile. */
 typedef void (*kda_task)(void *argument, int32_t index);
 typedef struct kda_executor {
   void *context;
@@ -209,10 +218,10 @@ typedef struct kda_executor {
 
 typedef struct kda_options {
   size_t struct_size;
-  int32_t backend;       /* kda_backend */
-  int32_t isa;           /* kda_isa; forcing one this machine lacks is an error */
-  int32_t solver;        /* kda_solver */
-  int32_t threads;       /* 0: as many as processors; the bits never depend on it */
+  int32_t backend; /* kda_backend */
+  int32_t isa;     /* kda_isa; forcing one this machine lacks is an error */
+  int32_t solver;  /* kda_solver */
+  int32_t threads; /* tasks at a time; 0: as many as processors. The bits never depend on it */
   uint32_t switches_off; /* KDA_SWITCH_* to turn off; 0: all on (optimized) */
   uint32_t flags;        /* KDA_OPTION_* */
   kda_executor executor;
@@ -223,7 +232,9 @@ typedef struct kda_options {
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-/* Pointers in the shapes of the problem; those of absent tensors are ignored. */
+/* Pointers in the shapes of the problem, aligned to their element; those of absent tensors are
+ * ignored. What is written (o, final_state, checkpoints, workspace) must not overlap anything else,
+ * from its first byte to its last, gaps between strides included; final_state may be initial_state. */
 typedef struct kda_args {
   size_t struct_size;
   const void *q, *k, *v, *g, *beta, *A_log, *dt_bias, *initial_state;
@@ -283,7 +294,8 @@ KDA_API const char *kda_solver_name(int32_t solver);   /* "auto", "substitution"
 KDA_API const char *kda_backend_name(int32_t backend); /* "auto", "cpu", "reference" or NULL */
 KDA_API int32_t kda_isa_available(int32_t isa); /* 1: this machine (and KDA_MAX_ISA) has it */
 
-/* Row `index` of the switch table. Returns 0 past its end. Strings are static. */
+/* Row `index` of the switch table, or NULL past its end. Rows belong to the library, are static, and
+ * grow at their end only. */
 typedef struct kda_switch_info {
   uint32_t bit;
   const char *name;   /* "safe_gate" */
@@ -292,19 +304,19 @@ typedef struct kda_switch_info {
   const char *effect; /* one line: what on and off mean */
   int32_t same_bits;  /* 1: on and off give bit-identical results */
 } kda_switch_info;
-KDA_API int32_t kda_switch(int32_t index, kda_switch_info *info);
+KDA_API const kda_switch_info *kda_switch(int32_t index);
 
 /* Rung `index` of the ladder, "original" first: its name and the switches on. 0 past the end. */
 KDA_API int32_t kda_rung(int32_t index, const char **name, uint32_t *switches_on);
 
-/* Row `index` of the validator's limits: what it limits, smallest and largest value taken, and a
- * line on it. Returns 0 past the end. Strings are static. */
+/* Row `index` of the validator's limits, or NULL past the end: what it limits, smallest and largest
+ * value taken, and a line on it. Rows as above. */
 typedef struct kda_limit_info {
   const char *name;
   double min, max;
   const char *note;
 } kda_limit_info;
-KDA_API int32_t kda_limit(int32_t index, kda_limit_info *info);
+KDA_API const kda_limit_info *kda_limit(int32_t index);
 
 /* ---- helpers, compiled into the caller ------------------------------------------------------ */
 
@@ -312,6 +324,7 @@ static inline void kda_problem_init(kda_problem *problem) {
   memset(problem, 0, sizeof *problem);
   problem->struct_size = sizeof *problem;
   problem->scale = KDA_DEFAULT_SCALE;
+  problem->lower_bound = 1;
 }
 
 static inline void kda_options_init(kda_options *options) {

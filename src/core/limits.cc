@@ -28,7 +28,7 @@ constexpr Row kLimits[] = {
     {Limit::kTokenHeads, {"token_heads", 0, kMaxTokenHeads, "B * T * HV"}},
     {Limit::kSequences, {"sequences", 0, kMaxIndex, "N, cu_seqlens.count - 1"}},
     {Limit::kScale,
-     {"scale", -DBL_MAX, DBL_MAX, "any finite number; KDA_DEFAULT_SCALE stands for K^-0.5"}},
+     {"scale", -FLT_MAX, FLT_MAX, "any finite fp32 number; KDA_DEFAULT_SCALE stands for K^-0.5"}},
     // A larger magnitude times log2(e) leaves fp32.
     {Limit::kLowerBound, {"lower_bound", -1e38, 0, "of the bounded gate; 0: no decay"}},
     {Limit::kCheckpointEvery,
@@ -70,10 +70,8 @@ kda_status CheckLimit(Limit limit, double value, const char* argument, kda_statu
 
 }  // namespace kda::core
 
-extern "C" int32_t kda_limit(int32_t index, kda_limit_info* info) {
-  if (index < 0 || index >= static_cast<int32_t>(kda::core::Limit::kCount) || info == nullptr) {
-    return 0;
-  }
-  *info = kda::core::LimitOf(static_cast<kda::core::Limit>(index));
-  return 1;
+extern "C" const kda_limit_info* kda_limit(int32_t index) {
+  using kda::core::Limit;
+  if (index < 0 || index >= static_cast<int32_t>(Limit::kCount)) return nullptr;
+  return &kda::core::LimitOf(static_cast<Limit>(index));
 }

@@ -107,6 +107,8 @@ kda_status ChooseStrategy(const kda_options& in, kda_plan* plan, std::string* re
   return KDA_OK;
 }
 
+}  // namespace
+
 std::string Describe(const kda_plan& plan) {
   const Execution& e = plan.execution;
   std::string text = kda_backend_name(e.backend);
@@ -119,8 +121,6 @@ std::string Describe(const kda_plan& plan) {
   if (e.executor.run != nullptr) text += " of the caller's executor";
   return text;
 }
-
-}  // namespace
 
 kda_status CheckOptions(const kda_options& in, kda_plan* plan, std::string* reasons,
                         kda_error* error) {
@@ -135,7 +135,6 @@ kda_status CheckOptions(const kda_options& in, kda_plan* plan, std::string* reas
   if (status != KDA_OK) return status;
   e->threads = in.threads == 0 ? Processors() : in.threads;
   e->executor = in.executor;
-  plan->description = Describe(*plan);
   return KDA_OK;
 }
 

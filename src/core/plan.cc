@@ -53,8 +53,8 @@ kda_status Create(const kda_problem& problem, const kda_options& options, kda_pl
   if (status == KDA_OK) status = CheckOptions(options, plan, &reasons, error);
   if (status == KDA_OK) status = MakeSchedule(problem, plan, error);
   if (status != KDA_OK) return status;
-  BackendOf(*plan).prepare(plan);
-  plan->description += reasons;
+  BackendOf(*plan).prepare(plan, &reasons);
+  plan->description = Describe(*plan) + reasons;
   const bool own = (options.flags & KDA_OPTION_CALLER_WORKSPACE) == 0;
   if (own && plan->workspace_size > 0) AllocateWorkspace(plan);
   if (plan->execution.executor.run == nullptr) EnsureThreads(plan->execution.threads);

@@ -89,6 +89,7 @@ struct kda_plan {
   int64_t sequence_tokens = 0;  // tokens in sequences that are not skipped
   int64_t zero_from = 0;        // rows of o along T from here on belong to no sequence (B = 1)
   int32_t heads_per_step = 1;   // value heads per step: head_block
+  int32_t workers = 1;          // tasks at a time: the threads that find something to do
   size_t workspace_size = 0;
   std::string description;
 
@@ -100,10 +101,11 @@ struct kda_plan {
 
 namespace kda::core {
 
-// A backend: fills plan->heads_per_step, workspace_size and its part of the description, and runs.
-// Neither throws nor, in run, allocates.
+// A backend: `prepare` fills plan->heads_per_step and workspace_size, gives up switches that would do
+// nothing (adding the reason to *notes, which end up in the description) and may throw
+// std::bad_alloc; `run` neither throws nor allocates.
 struct Backend {
-  void (*prepare)(kda_plan* plan);
+  void (*prepare)(kda_plan* plan, std::string* notes);
   kda_status (*run)(const kda_plan& plan, const Buffers& buffers, kda_error* error);
 };
 const Backend& CpuBackend();        // src/cpu/

@@ -6,16 +6,21 @@ namespace kda::core {
 namespace {
 
 constexpr Switch kSwitches[] = {
-    {KDA_SWITCH_SAFE_GATE, "safe_gate", "intra_chunk", 0, "",
-     "on: 16-row strips of matrix products; off: the decay tensor, element by element", false},
-    {KDA_SWITCH_FUSE, "fuse", "all", 0, "",
-     "on: one pass over a chunk while it is in cache; off: four stages through memory", false},
-    {KDA_SWITCH_UNIFIED_LAYOUT, "unified_layout", "all", 0, "",
-     "on: tokens are read and written where they lie; off: gathered and scattered per chunk", true},
-    {KDA_SWITCH_FLAT_GRID, "flat_grid", "all", 0, "",
-     "on: only the chunks that exist; off: as many steps a sequence as the longest has", true},
-    {KDA_SWITCH_HEAD_BLOCK, "head_block", "all", KDA_SWITCH_FUSE | KDA_SWITCH_SAFE_GATE,
-     "fuse,safe_gate", "on: several heads in one step, stage by stage; off: one head a step", true},
+    {{KDA_SWITCH_SAFE_GATE, "safe_gate", "intra_chunk", "",
+      "on: 16-row strips of matrix products; off: the decay tensor, element by element", 0},
+     0},
+    {{KDA_SWITCH_FUSE, "fuse", "all", "",
+      "on: one pass over a chunk while it is in cache; off: four stages through memory", 0},
+     0},
+    {{KDA_SWITCH_UNIFIED_LAYOUT, "unified_layout", "all", "",
+      "on: tokens are read and written where they lie; off: gathered and scattered per chunk", 1},
+     0},
+    {{KDA_SWITCH_FLAT_GRID, "flat_grid", "all", "",
+      "on: only the chunks that exist; off: as many steps a sequence as the longest has", 1},
+     0},
+    {{KDA_SWITCH_HEAD_BLOCK, "head_block", "all", "fuse,safe_gate",
+      "on: several heads in one step, stage by stage; off: one head a step", 1},
+     KDA_SWITCH_FUSE | KDA_SWITCH_SAFE_GATE},
 };
 constexpr int32_t kSwitchCount = sizeof kSwitches / sizeof kSwitches[0];
 
@@ -32,7 +37,7 @@ constexpr int32_t kRungCount = sizeof kRungs / sizeof kRungs[0];
 
 constexpr uint32_t AllBits() {
   uint32_t bits = 0;
-  for (const Switch& row : kSwitches) bits |= row.bit;
+  for (const Switch& row : kSwitches) bits |= row.info.bit;
   return bits;
 }
 static_assert(AllBits() == KDA_SWITCHES_ALL, "the table has a row for every switch of kda.h");
@@ -43,9 +48,9 @@ uint32_t ResolveSwitches(uint32_t asked, std::string* reasons) {
   uint32_t on = asked;
   for (const Switch& row : kSwitches) {
     const uint32_t missing = row.needs & ~on;
-    if ((on & row.bit) == 0 || missing == 0) continue;
-    on &= ~row.bit;
-    *reasons += std::string("; ") + row.name + " off: needs " + SwitchNames(missing);
+    if ((on & row.info.bit) == 0 || missing == 0) continue;
+    on &= ~row.info.bit;
+    *reasons += std::string("; ") + row.info.name + " off: needs " + SwitchNames(missing);
   }
   return on;
 }
@@ -53,22 +58,18 @@ uint32_t ResolveSwitches(uint32_t asked, std::string* reasons) {
 std::string SwitchNames(uint32_t switches) {
   std::string names;
   for (const Switch& row : kSwitches) {
-    if ((switches & row.bit) == 0) continue;
+    if ((switches & row.info.bit) == 0) continue;
     if (!names.empty()) names += ',';
-    names += row.name;
+    names += row.info.name;
   }
   return names.empty() ? "none" : names;
 }
 
 }  // namespace kda::core
 
-extern "C" int32_t kda_switch(int32_t index, kda_switch_info* info) {
-  using kda::core::kSwitchCount;
+extern "C" const kda_switch_info* kda_switch(int32_t index) {
   using kda::core::kSwitches;
-  if (index < 0 || index >= kSwitchCount || info == nullptr) return 0;
-  const kda::core::Switch& row = kSwitches[index];
-  *info = {row.bit, row.name, row.stage, row.needs_names, row.effect, row.same_bits ? 1 : 0};
-  return 1;
+  return index >= 0 && index < kda::core::kSwitchCount ? &kSwitches[index].info : nullptr;
 }
 
 extern "C" int32_t kda_rung(int32_t index, const char** name, uint32_t* switches_on) {

@@ -6,16 +6,13 @@
 #include <cstdint>
 #include <string>
 
+#include "kda/kda.h"
+
 namespace kda::core {
 
 struct Switch {
-  uint32_t bit;
-  const char* name;
-  const char* stage;
-  uint32_t needs;           // bits
-  const char* needs_names;  // the same, as text
-  const char* effect;
-  bool same_bits;
+  kda_switch_info info;
+  uint32_t needs;  // info.needs as bits
 };
 
 // The cumulative rungs, slowest first.

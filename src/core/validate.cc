@@ -173,10 +173,13 @@ kda_status CheckProblem(const kda_problem& in, kda_plan* plan, kda_error* error)
   p->state_order = static_cast<kda_state_order>(in.state_order);
   p->beta_logits = (in.flags & KDA_FLAG_BETA_LOGITS) != 0;
   p->qk_l2norm = (in.flags & KDA_FLAG_QK_L2NORM) != 0;
-  status = CheckLimit(Limit::kScale, in.scale, "scale", KDA_ERROR_OPTION, error);
-  if (status != KDA_OK) return status;
-  p->scale =
-      in.scale == KDA_DEFAULT_SCALE ? 1.0 / std::sqrt(static_cast<double>(p->dim_k)) : in.scale;
+  if (in.scale == KDA_DEFAULT_SCALE) {
+    p->scale = 1.0 / std::sqrt(static_cast<double>(p->dim_k));
+  } else {
+    status = CheckLimit(Limit::kScale, in.scale, "scale", KDA_ERROR_OPTION, error);
+    if (status != KDA_OK) return status;
+    p->scale = in.scale;
+  }
   return CheckGate(in, p, error);
 }
 

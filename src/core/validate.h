@@ -26,10 +26,12 @@ kda_status CheckProblem(const kda_problem& problem, kda_plan* plan, kda_error* e
 // core/schedule.cc: cu_seqlens, slots, has_initial, checkpoints. Sets the plan's lists.
 kda_status MakeSchedule(const kda_problem& problem, kda_plan* plan, kda_error* error);
 
-// core/options.cc. Sets plan->execution and starts plan->description; `*reasons` receives the
-// fallbacks, to be appended last.
+// core/options.cc. Sets plan->execution; adds the fallbacks to *reasons.
 kda_status CheckOptions(const kda_options& options, kda_plan* plan, std::string* reasons,
                         kda_error* error);
+
+// core/options.cc. What will run, in a line.
+std::string Describe(const kda_plan& plan);
 
 }  // namespace kda::core
 

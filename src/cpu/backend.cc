@@ -1,6 +1,6 @@
 // The CPU backend: picks the kernels and the driver, sizes the workspace, runs.
 #include <algorithm>
-#include <limits>
+#include <string>
 
 #include "core/plan.h"
 #include "cpu/forward.h"
@@ -22,6 +22,7 @@ namespace {
 
 // Value heads a step handles with head_block. Measured on Zen 5 (docs/performance.md).
 constexpr int32_t kHeadsPerStep = 2;
+static_assert(kHeadsPerStep <= kMaxHeadsPerStep);
 
 struct Driver {
   int64_t (*workspace_floats)(const kda_plan&);
@@ -37,7 +38,25 @@ Driver DriverFor(const kda_plan& plan) {
   return {StagedWorkspaceFloats, RunStaged, "four stages"};
 }
 
-void Prepare(kda_plan* plan) {
+// Fewer heads a step where there would be too few steps to keep the threads busy; the bits do not
+// depend on it. `live`: sequences that are not skipped.
+void ChooseHeadsPerStep(int64_t live, kda_plan* plan, std::string* notes) {
+  core::Execution* const e = &plan->execution;
+  plan->heads_per_step = 1;
+  if ((e->switches & KDA_SWITCH_HEAD_BLOCK) == 0) return;
+  const int64_t heads = plan->problem.value_heads;
+  const int64_t per_thread = live * heads / e->threads;
+  const int64_t most = std::min<int64_t>(kHeadsPerStep, heads);
+  plan->heads_per_step = static_cast<int32_t>(std::clamp<int64_t>(per_thread, 1, most));
+  if (plan->heads_per_step > 1 || live == 0) return;
+  e->switches &= ~KDA_SWITCH_HEAD_BLOCK;
+  e->switches_fallback |= KDA_SWITCH_HEAD_BLOCK;
+  *notes += "; head_block off: " + std::to_string(heads) + " value heads and " +
+            std::to_string(live) + " sequences make one a step for " + std::to_string(e->threads) +
+            " threads";
+}
+
+void Prepare(kda_plan* plan, std::string* notes) {
   int64_t row_base = 0, live = 0;
   for (core::Sequence& s : plan->sequences) {
     s.row_base = row_base;
@@ -45,18 +64,18 @@ void Prepare(kda_plan* plan) {
     ++live;
     row_base += core::CeilDiv(s.length, kBlockRows) * kBlockRows;
   }
-  const int64_t heads = plan->problem.value_heads;
-  plan->heads_per_step = 1;
-  if ((plan->execution.switches & KDA_SWITCH_HEAD_BLOCK) != 0) {
-    // Fewer heads a step where there would be too few steps to keep the threads busy; the bits do
-    // not depend on it.
-    const int64_t per_thread = live * heads / std::max(plan->execution.threads, 1);
-    plan->heads_per_step = static_cast<int32_t>(
-        std::clamp<int64_t>(std::min<int64_t>(per_thread, kHeadsPerStep), 1, heads));
-  }
+  ChooseHeadsPerStep(live, plan, notes);
+  // Most steps that any stage has; there is no use for more workers than that.
+  const int64_t blocks = core::CeilDiv(plan->problem.value_heads, plan->heads_per_step);
+  const auto chunks = static_cast<int64_t>(plan->chunks.size());
+  const int64_t steps = blocks * std::max(live, chunks);
+  plan->workers = static_cast<int32_t>(std::clamp<int64_t>(steps, 1, plan->execution.threads));
   const Driver driver = DriverFor(*plan);
   plan->workspace_size = static_cast<size_t>(driver.workspace_floats(*plan)) * sizeof(float);
-  plan->description += std::string("; ") + driver.name;
+  *notes += std::string("; ") + driver.name;
+  if (plan->heads_per_step > 1) {
+    *notes += ", " + std::to_string(plan->heads_per_step) + " heads a step";
+  }
 }
 
 kda_status RunPlan(const kda_plan& plan, const core::Buffers& buffers, kda_error*) {

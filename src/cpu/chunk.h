@@ -53,32 +53,34 @@ struct HeadChunk {
 // dim_v; the square ones are [64, 64]. Rows past `rows` are never written nor read. The table of
 // buffers (buffers.cc) says which stage writes what and how large it is.
 struct ChunkBuffers {
-  int ldk, ldv;
+  int ldk = 0, ldv = 0;
   // gate_cumsum
-  float* g;            // [64, K] activated gate, natural logarithm, at least -200
-  float* decay;        // [64, K] e^g
-  float* prefix;       // [64, K] product of `decay` from the first row of the 16-row block to here
-  float* block_log;    // [4, K]  sum of g over each 16-row block ..
-  float* block_lost;   // [4, K]  .. and its rounding error: the sum is block_log - block_lost
-  float* block_decay;  // [4, K]  e^sum
+  float* g = nullptr;      // [64, K] activated gate, natural logarithm, at least -200
+  float* decay = nullptr;  // [64, K] e^g
+  float* prefix =
+      nullptr;  // [64, K] product of `decay` from the first row of the 16-row block to here
+  float* block_log = nullptr;  // [4, K]  sum of g over each 16-row block ..
+  float* block_lost =
+      nullptr;  // [4, K]  .. and its rounding error: the sum is block_log - block_lost
+  float* block_decay = nullptr;  // [4, K]  e^sum
   // intra_chunk
-  float* q;              // [64, K] (L2-normalised)
-  float* k;              // [64, K]
-  float* beta;           // [64]
-  float* qh;             // [64, K] q e^G
-  float* kh;             // [64, K] k e^G
-  float* kt;             // [K, 64] k decayed to the start of the row block at hand, transposed
-  float* aqk;            // [64, 64] lower triangle of Aqk / scale
-  float* l;              // [64, 64] strict lower triangle of L
-  float* u;              // [64, V] (I + L)^-1 (beta v)        four-stage form only
-  float* w;              // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
-  float* solve_scratch;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
+  float* q = nullptr;     // [64, K] (L2-normalised)
+  float* k = nullptr;     // [64, K]
+  float* beta = nullptr;  // [64]
+  float* qh = nullptr;    // [64, K] q e^G
+  float* kh = nullptr;    // [64, K] k e^G
+  float* kt = nullptr;    // [K, 64] k decayed to the start of the row block at hand, transposed
+  float* aqk = nullptr;   // [64, 64] lower triangle of Aqk / scale
+  float* l = nullptr;     // [64, 64] strict lower triangle of L
+  float* u = nullptr;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
+  float* w = nullptr;     // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
+  float* solve_scratch = nullptr;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
-  float* kg;     // [64, K] k e^(G[last] - G), over kh
-  float* v_new;  // [64, V]
-  float* h;      // [K, V] state before the chunk     four-stage form only
+  float* kg = nullptr;     // [64, K] k e^(G[last] - G), over kh
+  float* v_new = nullptr;  // [64, V]
+  float* h = nullptr;      // [K, V] state before the chunk     four-stage form only
   // any
-  float* row;  // [256] one converted row
+  float* row = nullptr;  // [256] one converted row
 };
 
 // The state [K, V] in fp32, row c at data + c * ld.

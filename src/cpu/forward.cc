@@ -1,7 +1,5 @@
 #include "cpu/forward.h"
 
-#include <xmmintrin.h>
-
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -9,13 +7,17 @@
 
 namespace kda::cpu {
 
-FloatMode::FloatMode() : saved_(_mm_getcsr()) {
-  constexpr unsigned kMasked = 0x1f80;  // every exception masked, round to nearest, no flags
-  constexpr unsigned kFlushToZero = 0x8000, kSubnormalsAreZero = 0x0040;
-  _mm_setcsr(kMasked | kFlushToZero | kSubnormalsAreZero);
-}
-
-FloatMode::~FloatMode() { _mm_setcsr(saved_); }
+// The kernels' headers take nothing from core; what both say must agree.
+static_assert(kChunkRows == core::kChunk && kMaxDimPadded == core::kMaxDim);
+static_assert(static_cast<int>(DType::kF32) == KDA_F32 &&
+              static_cast<int>(DType::kF16) == KDA_F16 &&
+              static_cast<int>(DType::kBF16) == KDA_BF16);
+static_assert(static_cast<int>(Gate::kLog) == KDA_GATE_LOG &&
+              static_cast<int>(Gate::kBounded) == KDA_GATE_BOUNDED &&
+              static_cast<int>(Gate::kSoftplus) == KDA_GATE_SOFTPLUS);
+static_assert(static_cast<int>(Solver::kSubstitution) == KDA_SOLVER_SUBSTITUTION &&
+              static_cast<int>(Solver::kBlock) == KDA_SOLVER_BLOCK &&
+              static_cast<int>(Solver::kNeumann64) == KDA_SOLVER_NEUMANN64);
 
 namespace {
 
@@ -40,7 +42,8 @@ GateParams GateOf(const Run& run, int64_t head) {
   const double exponent = std::floor(log2);
   gate.mantissa = static_cast<float>(std::exp2(log2 - exponent));
   gate.exponent = static_cast<float>(exponent);
-  const int power = static_cast<int>(std::clamp(exponent, -250.0, 250.0));
+  // A NaN keeps to the mantissa.
+  const int power = std::isnan(a_log) ? 0 : static_cast<int>(std::clamp(exponent, -250.0, 250.0));
   gate.power[0] = std::ldexp(1.0f, power / 2);
   gate.power[1] = std::ldexp(1.0f, power - power / 2);
   if (p.dt_bias.rank != 0) {
@@ -158,12 +161,6 @@ void StateCursor::Finish() const {
     return;
   }
   run_->kernels.store_state(ShapeOf(p, p.final_state), now_, out);
-}
-
-int64_t CheckpointAfter(const kda_plan& plan, const core::Sequence& s, int64_t token) {
-  int64_t i = s.checkpoint_begin;
-  while (i < s.checkpoint_end && plan.checkpoints[static_cast<size_t>(i)].token <= token) ++i;
-  return i;
 }
 
 int64_t TileFloats(const core::Problem& problem) {

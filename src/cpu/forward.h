@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/float_mode.h"
 #include "core/plan.h"
 #include "cpu/buffers.h"
 #include "cpu/chunk.h"
@@ -14,21 +15,17 @@
 
 namespace kda::cpu {
 
+// Value heads a fused step can handle.
+inline constexpr int kMaxHeadsPerStep = 8;
+
 // The row of kernels.h for an instruction set.
 const Kernels& KernelsFor(kda_isa isa);
 
-// Flush-to-zero arithmetic in the default rounding mode, whatever the caller's thread is set to;
-// restored on destruction. Decays of long spans underflow all the time, and a subnormal operand
-// costs over a hundred cycles on many machines.
-class FloatMode {
+// Decays of long spans underflow all the time, and a subnormal operand costs over a hundred cycles on
+// many machines: the kernels flush.
+class FloatMode : public core::FloatMode {
  public:
-  FloatMode();
-  ~FloatMode();
-  FloatMode(const FloatMode&) = delete;
-  FloatMode& operator=(const FloatMode&) = delete;
-
- private:
-  unsigned saved_;
+  FloatMode() : core::FloatMode(core::Subnormals::kFlushToZero) {}
 };
 
 // One run of a plan: everything a task needs.
@@ -80,11 +77,8 @@ int64_t TileFloats(const core::Problem& problem);
 HeadChunk Gather(const HeadChunk& chunk, float* tiles);
 void Scatter(const HeadChunk& tile, const HeadChunk& chunk);  // o only
 
-// First checkpoint of `s` after `token` tokens, as an index into plan.checkpoints.
-int64_t CheckpointAfter(const kda_plan& plan, const core::Sequence& s, int64_t token);
-
-// Runs task(i) for i in [0, count) on the plan's threads; `worker` in [0, workers) is never used by
-// two tasks at once.
+// Runs task(i, worker) for i in [0, count) on the plan's threads; a `worker`, of plan.workers, is never
+// used by two tasks at once.
 template <class Task>
 void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
   struct Shared {
@@ -94,8 +88,7 @@ void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
   } shared;
   shared.count = count;
   shared.task = &task;
-  const int64_t threads = plan.execution.threads;
-  const int32_t workers = static_cast<int32_t>(count < threads ? count : threads);
+  const int32_t workers = count < plan.workers ? static_cast<int32_t>(count) : plan.workers;
   core::Execute(
       plan.execution, workers,
       [](void* argument, int32_t worker) {
@@ -107,7 +100,7 @@ void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
 }
 
 // The drivers. Each has a workspace size in floats, of which `workspace` points to as many.
-int64_t FusedWorkspaceFloats(const kda_plan& plan);
+int64_t FusedWorkspaceFloats(const kda_plan& plan);  // plan.workers times what one needs
 void RunFused(const Run& run, float* workspace);
 int64_t StagedWorkspaceFloats(const kda_plan& plan);
 void RunStaged(const Run& run, float* workspace);

@@ -4,7 +4,7 @@
 namespace kda::cpu {
 
 int64_t DecodeWorkspaceFloats(const kda_plan& plan) {
-  return plan.execution.threads * StateFloats(plan.problem);
+  return plan.workers * StateFloats(plan.problem);
 }
 
 namespace {

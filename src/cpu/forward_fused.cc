@@ -6,8 +6,6 @@ namespace kda::cpu {
 
 namespace {
 
-constexpr int kMaxHeadsPerStep = 8;
-
 struct HeadFloats {
   int64_t chunk, state, tiles;
   int64_t total() const { return chunk + 2 * state + tiles; }
@@ -23,22 +21,23 @@ HeadFloats FloatsPerHead(const kda_plan& plan) {
 struct Lane {
   ChunkBuffers buffers;
   float* checkpoint_state;
+  int64_t checkpoint;  // the next one, in plan.checkpoints
   float* tiles;
   HeadChunk caller;  // the chunk where the caller has it
   HeadChunk chunk;   // .. where the stages read it (a gathered tile without unified_layout)
 };
 
 // The checkpoints inside or at the end of rows [first, first + rows), after inter_chunk's v_new.
-void StoreCheckpoints(const Run& run, const Lane& lane, const StateCursor& state, int64_t first,
-                      const core::Sequence& s) {
+void StoreCheckpoints(const Run& run, const core::Sequence& s, int64_t first,
+                      const StateCursor& state, Lane* lane) {
   const core::Problem& p = run.plan.problem;
-  for (int64_t c = CheckpointAfter(run.plan, s, first); c < s.checkpoint_end; ++c) {
-    const int64_t rows = run.plan.checkpoints[static_cast<size_t>(c)].token - first;
-    if (rows > lane.chunk.rows) return;
-    const State at = {lane.checkpoint_state, PaddedDim(p.dim_v)};
-    run.kernels.advance_state(lane.buffers, lane.chunk.dim_k, static_cast<int>(rows), state.Now(),
+  for (; lane->checkpoint < s.checkpoint_end; ++lane->checkpoint) {
+    const int64_t rows = run.plan.checkpoints[static_cast<size_t>(lane->checkpoint)].token - first;
+    if (rows > lane->chunk.rows) return;
+    const State at = {lane->checkpoint_state, PaddedDim(p.dim_v)};
+    run.kernels.advance_state(lane->buffers, lane->chunk.dim_k, static_cast<int>(rows), state.Now(),
                               at);
-    state.StoreCheckpoint(c, {at.data, at.ld});
+    state.StoreCheckpoint(lane->checkpoint, {at.data, at.ld});
   }
 }
 
@@ -65,9 +64,7 @@ void ChunkStages(const Run& run, const core::Sequence& s, int64_t first, Lane* l
   }
   for (int h = 0; h < heads; ++h) {
     const HeadChunk& chunk = lanes[h].chunk;
-    if (s.checkpoint_begin < s.checkpoint_end) {
-      StoreCheckpoints(run, lanes[h], states[h], first, s);
-    }
+    StoreCheckpoints(run, s, first, states[h], &lanes[h]);
     const State next = states[h].Next(first + chunk.rows == s.length);
     kernels.advance_state(lanes[h].buffers, chunk.dim_k, chunk.rows, states[h].Now(), next);
     states[h].Advanced(next);
@@ -84,6 +81,7 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
     float* const base = scratch + h * floats.total();
     LayOut(Which::kFused, DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
     lanes[h].checkpoint_state = base + floats.chunk + floats.state;
+    lanes[h].checkpoint = s.checkpoint_begin;
     lanes[h].tiles = base + floats.chunk + 2 * floats.state;
     states[h].Begin(run, s, head + h, base + floats.chunk);
   }
@@ -103,7 +101,7 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
 }  // namespace
 
 int64_t FusedWorkspaceFloats(const kda_plan& plan) {
-  return plan.execution.threads * plan.heads_per_step * FloatsPerHead(plan).total();
+  return plan.workers * plan.heads_per_step * FloatsPerHead(plan).total();
 }
 
 void RunFused(const Run& run, float* workspace) {

@@ -65,7 +65,7 @@ class Staged {
         local_floats_(LocalFloats(run.plan)),
         unified_(run.On(KDA_SWITCH_UNIFIED_LAYOUT)),
         locals_(workspace),
-        records_(workspace + run.plan.execution.threads * local_floats_) {}
+        records_(workspace + run.plan.workers * local_floats_) {}
 
   void RunSlab(int64_t first_head, int64_t heads) const {
     ForEachChunk(heads, [&](int64_t n, int64_t c, int64_t h, int32_t worker) {
@@ -209,7 +209,7 @@ class Staged {
 }  // namespace
 
 int64_t StagedWorkspaceFloats(const kda_plan& plan) {
-  return plan.execution.threads * LocalFloats(plan) + HeadsPerSlab(plan) * FloatsPerHead(plan);
+  return plan.workers * LocalFloats(plan) + HeadsPerSlab(plan) * FloatsPerHead(plan);
 }
 
 void RunStaged(const Run& run, float* workspace) {

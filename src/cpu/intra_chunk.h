@@ -23,7 +23,8 @@
 
 namespace kda::cpu {
 
-// x <- x / sqrt(sum x^2 + 1e-6). Large rows are scaled by 2^-100 first: their squares overflow.
+// x <- x / sqrt(sum x^2 + 1e-6). Rows above 2^40 are scaled by 2^-70 first: their squares would
+// overflow, and theirs after scaling are within fp32 on either side.
 template <class V>
 void L2Normalize(float* x, int padded) {
   typename V::F top = V::Zero();
@@ -32,8 +33,8 @@ void L2Normalize(float* x, int padded) {
   V::Store(lanes, top);
   float largest = 0.0f;
   for (float lane : lanes) largest = lane > largest ? lane : largest;
-  const bool large = largest > 1.0e12f;
-  const typename V::F shrink = V::Set(large ? 0x1p-100f : 1.0f);
+  const bool large = largest > 0x1p40f;
+  const typename V::F shrink = V::Set(large ? 0x1p-70f : 1.0f);
   typename V::F sum = V::Zero();
   for (int c = 0; c < padded; c += V::kLanes) {
     const typename V::F s = V::Mul(V::Load(x + c), shrink);
@@ -98,15 +99,14 @@ void ExtendToChunkStart(const HeadChunk& in, const ChunkBuffers& buf) {
 
 // The two dot products of a pair of rows end as vectors of partial sums; this stores their sums.
 template <class V>
-void StorePair(const HeadChunk&, const ChunkBuffers& buf, int i, int j, typename V::F qk,
-               typename V::F kk) {
+void StorePair(const ChunkBuffers& buf, int i, int j, typename V::F qk, typename V::F kk) {
   buf.aqk[i * kChunkRows + j] = V::Sum(qk);
   if (j < i) buf.l[i * kChunkRows + j] = buf.beta[i] * V::Sum(kk);
 }
 
 // The block on the diagonal whose rows are [start, end).
 template <class V>
-void DiagonalBlock(const HeadChunk& in, const ChunkBuffers& buf, int start, int end) {
+void DiagonalBlock(const ChunkBuffers& buf, int start, int end) {
   using F = typename V::F;
   constexpr int kMaxVecs = 128 / V::kLanes;  // a key row is handled in parts of 128 channels
   for (int j = start; j < end; ++j) {
@@ -134,7 +134,7 @@ void DiagonalBlock(const HeadChunk& in, const ChunkBuffers& buf, int start, int 
         kk[i - j] = sum_k;
       }
     }
-    for (int i = j; i < end; ++i) StorePair<V>(in, buf, i, j, qk[i - j], kk[i - j]);
+    for (int i = j; i < end; ++i) StorePair<V>(buf, i, j, qk[i - j], kk[i - j]);
   }
 }
 
@@ -197,7 +197,7 @@ void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
-    DiagonalBlock<V>(in, buf, start, end);
+    DiagonalBlock<V>(buf, start, end);
     if (start == 0) continue;
     AppendKeys<V>(buf, start);
     StripBody<V> strip = {buf.qh + start * ld,          ld,     in.dim_k, buf.kt,
@@ -233,7 +233,7 @@ void IntraChunkElementwise(const HeadChunk& in, const ChunkBuffers& buf) {
         kk[i] = V::Fma(V::Load(buf.k + at), decayed, kk[i]);
       }
     }
-    for (int i = j; i < in.rows; ++i) StorePair<V>(in, buf, i, j, qk[i], kk[i]);
+    for (int i = j; i < in.rows; ++i) StorePair<V>(buf, i, j, qk[i], kk[i]);
   }
 }
 

@@ -86,7 +86,7 @@ void RoundToBf16(const float* src, float* dst, int count) {  // count a multiple
   }
 }
 
-// C[i] = C[i] * keep + sign * A[i, 0 .. 64) B, A [64, 64].
+// C[i] = (keep ? C[i] : 0) + sign * A[i, 0 .. 64) B, A [64, 64].
 template <class V>
 struct ChainBody {
   const float* a;
@@ -94,7 +94,7 @@ struct ChainBody {
   int64_t ldb;
   float* c;
   int64_t ldc;
-  float keep;
+  bool keep;
   float sign;
 
   template <int MR, int NV>
@@ -106,7 +106,7 @@ struct ChainBody {
       for (int n = 0; n < NV; ++n) {
         float* at = c + (i + r) * ldc + column + n * V::kLanes;
         const typename V::F term = V::Mul(V::Set(sign), tile.c[r][n]);
-        V::Store(at, keep == 0.0f ? term : V::Add(V::Load(at), term));
+        V::Store(at, keep ? V::Add(V::Load(at), term) : term);
       }
     }
   }
@@ -130,9 +130,9 @@ void SolveNeumann64(const float* l, float* x, int64_t ldx, int rows, float* scra
     RoundToBf16<V>(power, power, kSquare);
     RoundToBf16<V>(x, rounded, static_cast<int>(rows * ldx));
     ForEachTile<V>(rows, static_cast<int>(ldx),
-                   ChainBody<V>{power, rounded, ldx, x, ldx, 1.0f, sign});
+                   ChainBody<V>{power, rounded, ldx, x, ldx, true, sign});
     ForEachTile<V>(kChunkRows, kChunkRows,
-                   ChainBody<V>{power, power, kChunkRows, next, kChunkRows, 0.0f, 1.0f});
+                   ChainBody<V>{power, power, kChunkRows, next, kChunkRows, false, 1.0f});
     float* const old = power;
     power = next;
     next = old;

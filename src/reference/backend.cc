@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/float_mode.h"
 #include "core/plan.h"
 #include "reference/dtypes.h"
 #include "reference/recurrence.h"
@@ -159,11 +160,11 @@ void RunSequence(const kda_plan& plan, const Buffers& b, const Sequence& s, int6
   if (has_final) StoreState(p, scratch.state, {p.final_state, b.final_state, s.final_slot, head});
 }
 
-void Prepare(kda_plan* plan) {
+void Prepare(kda_plan* plan, std::string* notes) {
   plan->heads_per_step = 1;
   plan->workspace_size =
       static_cast<size_t>(Workers(*plan) * Scratch::Doubles(plan->problem)) * sizeof(double);
-  plan->description += "; recurrence in fp64";
+  *notes += "; recurrence in fp64";
 }
 
 struct Job {
@@ -173,6 +174,7 @@ struct Job {
 };
 
 void RunWorker(void* argument, int32_t worker) {
+  const core::FloatMode mode(core::Subnormals::kKeep);
   const Job& job = *static_cast<const Job*>(argument);
   const Problem& p = job.plan.problem;
   const Scratch scratch(

@@ -161,7 +161,8 @@ TEST(Gate, FlatDtBias) {
 }
 
 TEST(Gate, Scale) {
-  for (double scale : {0.0, -1.0, 1.0, 1e-30, DBL_MAX, -DBL_MAX, KDA_DEFAULT_SCALE}) {
+  for (double scale :
+       {0.0, -1.0, 1.0, 1e-30, double{FLT_MAX}, -double{FLT_MAX}, KDA_DEFAULT_SCALE}) {
     SmallCase small;
     small.problem.scale = scale;
     ExpectAccepted(&small);
@@ -170,6 +171,7 @@ TEST(Gate, Scale) {
       {"NaN", [](auto* s) { s->problem.scale = kNan; }, KDA_ERROR_OPTION, "scale", {"nan"}},
       {"inf", [](auto* s) { s->problem.scale = kInf; }, KDA_ERROR_OPTION, "scale", {"inf"}},
       {"-inf", [](auto* s) { s->problem.scale = -kInf; }, KDA_ERROR_OPTION, "scale", {"-inf"}},
+      {"not fp32", [](auto* s) { s->problem.scale = 1e39; }, KDA_ERROR_OPTION, "scale", {"1e+39"}},
   });
 }
 

@@ -9,39 +9,36 @@ namespace kda::test {
 namespace {
 
 TEST(Switches, OneRowEach) {
-  kda_switch_info row;
   uint32_t seen = 0;
   std::map<std::string, uint32_t> bits;
-  for (int32_t i = 0; kda_switch(i, &row) != 0; ++i) {
-    EXPECT_EQ(row.bit & (row.bit - 1), 0u);
-    EXPECT_EQ(seen & row.bit, 0u);
-    seen |= row.bit;
-    bits[row.name] = row.bit;
-    EXPECT_STRNE(row.stage, "");
-    EXPECT_STRNE(row.effect, "");
+  for (int32_t i = 0; const kda_switch_info* row = kda_switch(i); ++i) {
+    EXPECT_EQ(row->bit & (row->bit - 1), 0u);
+    EXPECT_EQ(seen & row->bit, 0u);
+    seen |= row->bit;
+    bits[row->name] = row->bit;
+    EXPECT_STRNE(row->stage, "");
+    EXPECT_STRNE(row->effect, "");
   }
   EXPECT_EQ(seen, KDA_SWITCHES_ALL);
   EXPECT_EQ(bits["safe_gate"], KDA_SWITCH_SAFE_GATE);
   EXPECT_EQ(bits["head_block"], KDA_SWITCH_HEAD_BLOCK);
-  EXPECT_EQ(kda_switch(-1, &row), 0);
-  EXPECT_EQ(kda_switch(0, nullptr), 0);
+  EXPECT_EQ(kda_switch(-1), nullptr);
 }
 
 // A switch whose needs are off falls back, and nothing else does.
 TEST(Switches, NeedsAreEnforced) {
   std::map<std::string, uint32_t> bits;
-  kda_switch_info row;
-  for (int32_t i = 0; kda_switch(i, &row) != 0; ++i) bits[row.name] = row.bit;
-  for (int32_t i = 0; kda_switch(i, &row) != 0; ++i) {
-    const std::string needs = std::string(",") + row.needs + ",";
+  for (int32_t i = 0; const kda_switch_info* row = kda_switch(i); ++i) bits[row->name] = row->bit;
+  for (int32_t i = 0; const kda_switch_info* row = kda_switch(i); ++i) {
+    const std::string needs = std::string(",") + row->needs + ",";
     for (const auto& [name, bit] : bits) {
-      if (bit == row.bit) continue;
+      if (bit == row->bit) continue;
       SmallCase small;
       small.options.switches_off = bit;
       Plan plan;
       ASSERT_TRUE(Plan::Create(small.problem, small.options, &plan).ok());
       const bool needed = needs.find("," + name + ",") != std::string::npos;
-      EXPECT_EQ((plan.Info().switches & row.bit) == 0, needed) << row.name << " without " << name;
+      EXPECT_EQ((plan.Info().switches & row->bit) == 0, needed) << row->name << " without " << name;
     }
   }
 }
@@ -128,27 +125,25 @@ TEST(Limits, TheValidatorAgrees) {
                                                         {"sequences", "Limits.Sizes"},
                                                         {"token_heads", "Limits.Sizes"},
                                                         {"struct_size", "Structs.ImpossibleSizes"}};
-  kda_limit_info row;
   int32_t count = 0;
-  for (; kda_limit(count, &row) != 0; ++count) {
-    SCOPED_TRACE(row.name);
-    EXPECT_LE(row.min, row.max);
-    EXPECT_STRNE(row.note, "");
-    if (elsewhere.count(row.name) != 0) continue;
-    ASSERT_EQ(Setters().count(row.name), 1u);
-    EXPECT_EQ(StatusOf(row.name, row.min), KDA_OK);
-    EXPECT_EQ(StatusOf(row.name, row.max), KDA_OK);
-    const bool whole = std::string(row.name) != "scale" && std::string(row.name) != "lower_bound";
-    const double below = whole ? row.min - 1 : std::nextafter(row.min, -INFINITY);
-    const double above = whole ? row.max + 1 : std::nextafter(row.max, INFINITY);
-    EXPECT_NE(StatusOf(row.name, below), KDA_OK);
-    if (std::string(row.name) != "checkpoint_every") {  // its largest is the type's
-      EXPECT_NE(StatusOf(row.name, above), KDA_OK);
+  for (; const kda_limit_info* row = kda_limit(count); ++count) {
+    SCOPED_TRACE(row->name);
+    EXPECT_LE(row->min, row->max);
+    EXPECT_STRNE(row->note, "");
+    if (elsewhere.count(row->name) != 0) continue;
+    ASSERT_EQ(Setters().count(row->name), 1u);
+    EXPECT_EQ(StatusOf(row->name, row->min), KDA_OK);
+    EXPECT_EQ(StatusOf(row->name, row->max), KDA_OK);
+    const bool whole = std::string(row->name) != "scale" && std::string(row->name) != "lower_bound";
+    const double below = whole ? row->min - 1 : std::nextafter(row->min, -INFINITY);
+    const double above = whole ? row->max + 1 : std::nextafter(row->max, INFINITY);
+    EXPECT_NE(StatusOf(row->name, below), KDA_OK);
+    if (std::string(row->name) != "checkpoint_every") {  // its largest is the type's
+      EXPECT_NE(StatusOf(row->name, above), KDA_OK);
     }
   }
   EXPECT_EQ(count, 13);
-  EXPECT_EQ(kda_limit(-1, &row), 0);
-  EXPECT_EQ(kda_limit(0, nullptr), 0);
+  EXPECT_EQ(kda_limit(-1), nullptr);
 }
 
 TEST(Limits, Sizes) {

@@ -146,7 +146,8 @@ TEST_P(VecTest, SoftplusIncludingItsTails) {  // KC-A10
 }
 
 TEST_P(VecTest, L2NormalizeAtEveryAmplitude) {  // KC-D09
-  for (double amplitude : {0.0, 1e-20, 1e-5, 1e-3, 1.0, 1e5, 1e11, 1e13, 1e19, 1e37}) {
+  for (double amplitude :
+       {0.0, 1e-20, 1e-5, 1e-3, 1.0, 1e5, 1e11, 1.2e12, 1e13, 1e15, 1e19, 1e37}) {
     std::vector<float> x(128);
     double sum = 1e-6;
     for (size_t i = 0; i < x.size(); ++i) {

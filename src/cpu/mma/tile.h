@@ -55,7 +55,7 @@ struct Tile {
 };
 
 // Covers rows [0, rows) x columns [0, cols) (cols a multiple of V::kLanes) with tiles:
-// body.template operator()<MR, NV>(first_row, first_column). Columns outermost: a panel of B stays
+// body.Run<MR, NV>(first_row, first_column). Columns outermost: a panel of B stays
 // in the first-level cache while all rows pass over it.
 template <class V, int MR, int NV, class Body>
 void ForEachRowTile(int rows, int column, Body& body) {
