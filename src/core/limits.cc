@@ -2,6 +2,8 @@
 
 #include <cfloat>
 #include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
 
 #include "core/plan.h"
 
@@ -60,12 +62,27 @@ kda_status CheckLimit(Limit limit, int64_t value, const char* argument, kda_stat
               min, max, info.note);
 }
 
+namespace {
+
+// The shortest of three forms that reads back as the same number.
+struct Number {
+  char text[32];
+  explicit Number(double value) {
+    for (const int digits : {6, 9, 17}) {
+      std::snprintf(text, sizeof text, "%.*g", digits, value);
+      if (std::strtod(text, nullptr) == value) return;
+    }
+  }
+};
+
+}  // namespace
+
 kda_status CheckLimit(Limit limit, double value, const char* argument, kda_status code,
                       kda_error* error) {
   const kda_limit_info& info = LimitOf(limit);
   if (value >= info.min && value <= info.max) return KDA_OK;
-  return Fail(error, code, argument, "%s is %.17g, must be from %.17g to %.17g (%s)", info.name,
-              value, info.min, info.max, info.note);
+  return Fail(error, code, argument, "%s is %s, must be from %s to %s (%s)", info.name,
+              Number(value).text, Number(info.min).text, Number(info.max).text, info.note);
 }
 
 }  // namespace kda::core
