@@ -73,8 +73,8 @@ kda_status kda_plan_create(const kda_problem* problem, const kda_options* option
     return Fail(error, KDA_ERROR_NULL_POINTER, "plan", "is NULL, must be given");
   }
   try {
-    kda_problem our_problem;
-    kda_options our_options;
+    kda_problem our_problem = {};
+    kda_options our_options = {};
     kda_status status = kda::core::ReadStructs(problem, options, &our_problem, &our_options, error);
     if (status != KDA_OK) return status;
     auto created = std::make_unique<kda_plan>();
