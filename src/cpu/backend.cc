@@ -56,6 +56,19 @@ void ChooseHeadsPerStep(int64_t live, kda_plan* plan, std::string* notes) {
             " threads";
 }
 
+// Steps of the stage that has most; there is no use for more workers.
+int64_t StepsOf(const kda_plan& plan, int64_t live) {
+  const int64_t heads = plan.problem.value_heads;
+  const bool staged =
+      plan.problem.mode == KDA_PREFILL && (plan.execution.switches & KDA_SWITCH_FUSE) == 0;
+  if (!staged) return live * core::CeilDiv(heads, plan.heads_per_step);
+  if ((plan.execution.switches & KDA_SWITCH_FLAT_GRID) == 0) {
+    return heads * static_cast<int64_t>(plan.sequences.size()) *
+           std::max<int64_t>(plan.max_chunks, 1);
+  }
+  return heads * std::max(live, static_cast<int64_t>(plan.chunks.size()));
+}
+
 void Prepare(kda_plan* plan, std::string* notes) {
   int64_t row_base = 0, live = 0;
   for (core::Sequence& s : plan->sequences) {
@@ -65,11 +78,8 @@ void Prepare(kda_plan* plan, std::string* notes) {
     row_base += core::CeilDiv(s.length, kBlockRows) * kBlockRows;
   }
   ChooseHeadsPerStep(live, plan, notes);
-  // Most steps that any stage has; there is no use for more workers than that.
-  const int64_t blocks = core::CeilDiv(plan->problem.value_heads, plan->heads_per_step);
-  const auto chunks = static_cast<int64_t>(plan->chunks.size());
-  const int64_t steps = blocks * std::max(live, chunks);
-  plan->workers = static_cast<int32_t>(std::clamp<int64_t>(steps, 1, plan->execution.threads));
+  plan->workers =
+      static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan, live), 1, plan->execution.threads));
   const Driver driver = DriverFor(*plan);
   plan->workspace_size = static_cast<size_t>(driver.workspace_floats(*plan)) * sizeof(float);
   *notes += std::string("; ") + driver.name;

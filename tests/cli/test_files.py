@@ -74,7 +74,10 @@ class Files(unittest.TestCase):
                 ({"q": entry([1], 0, 4), "k": entry([2], 8, 16)}, "belong to no tensor"),
                 (b'{"q":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},'
                  b'"q":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}', "twice"),
-                (b"[" * 100000, "not valid JSON")):
+                (b"[" * 100000, "nests more than 4 deep"),
+                (b"[" * 3, "not valid JSON"),
+                (b'{"q":{"dtype":"F32","shape":' + b"[" * 100000 + b"]" * 100000 +
+                 b',"data_offsets":[0,0]}}', "nests more than 4 deep")):
             with self.subTest(header=str(header)[:80]):
                 raw_file(self.input, header, data)
                 self.refused(word)
