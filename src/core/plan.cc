@@ -10,6 +10,11 @@
 #include "core/validate.h"
 
 namespace kda::core {
+
+const Backend& BackendOf(const kda_plan& plan) {
+  return plan.execution.backend == KDA_BACKEND_REFERENCE ? ReferenceBackend() : CpuBackend();
+}
+
 namespace {
 
 // Oldest callers: the structs end before the first field that has a default of its own.
@@ -19,12 +24,6 @@ constexpr StructRule kOptionsRule = {"options", offsetof(kda_options, executor),
                                      sizeof(kda_options)};
 constexpr StructRule kInfoRule = {"plan_info", offsetof(kda_plan_info, workspace_size),
                                   sizeof(kda_plan_info)};
-
-constexpr size_t kAlignment = 64;
-
-const Backend& BackendOf(const kda_plan& plan) {
-  return plan.execution.backend == KDA_BACKEND_REFERENCE ? ReferenceBackend() : CpuBackend();
-}
 
 kda_status ReadStructs(const kda_problem* problem, const kda_options* options,
                        kda_problem* our_problem, kda_options* our_options, kda_error* error) {
@@ -40,9 +39,10 @@ kda_status ReadStructs(const kda_problem* problem, const kda_options* options,
 
 void AllocateWorkspace(kda_plan* plan) {
   // new char[] would zero nothing but promises no alignment: round up by hand.
-  plan->workspace_storage.reset(new char[plan->workspace_size + kAlignment - 1]);
+  plan->workspace_storage.reset(new char[plan->workspace_size + kWorkspaceAlignment - 1]);
   const auto at = reinterpret_cast<uintptr_t>(plan->workspace_storage.get());
-  plan->workspace = plan->workspace_storage.get() + (kAlignment - at % kAlignment) % kAlignment;
+  plan->workspace = plan->workspace_storage.get() +
+                    (kWorkspaceAlignment - at % kWorkspaceAlignment) % kWorkspaceAlignment;
 }
 
 // May throw std::bad_alloc.

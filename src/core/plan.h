@@ -110,6 +110,9 @@ struct Backend {
 };
 const Backend& CpuBackend();        // src/cpu/
 const Backend& ReferenceBackend();  // src/reference/
+const Backend& BackendOf(const kda_plan& plan);
+
+inline constexpr size_t kWorkspaceAlignment = 64;  // bytes: a cache line, a vector
 
 // Fills *error (where not null) and returns `code`.
 kda_status Fail(kda_error* error, kda_status code, const char* argument, const char* format, ...)

@@ -12,7 +12,6 @@ namespace kda::core {
 namespace {
 
 constexpr StructRule kArgsRule = {"args", offsetof(kda_args, workspace), sizeof(kda_args)};
-constexpr uintptr_t kAlignment = 64;
 
 // A range of memory that a run reads or writes.
 struct Span {
@@ -80,9 +79,9 @@ kda_status CheckWorkspace(const kda_plan& plan, const kda_args& args, Span* span
                 args.workspace_size, plan.workspace_size);
   }
   const uintptr_t at = reinterpret_cast<uintptr_t>(args.workspace);
-  if (at % kAlignment != 0) {
+  if (at % kWorkspaceAlignment != 0) {
     return Fail(error, KDA_ERROR_WORKSPACE, "workspace", "address is %p, must be a multiple of %d",
-                args.workspace, static_cast<int>(kAlignment));
+                args.workspace, static_cast<int>(kWorkspaceAlignment));
   }
   *span = {"workspace", args.workspace, static_cast<int64_t>(plan.workspace_size), true};
   return KDA_OK;
@@ -150,9 +149,7 @@ kda_status Run(const kda_plan& plan, const kda_args& args, kda_error* error) {
       args.beta, args.A_log,       args.dt_bias,     args.initial_state,
       args.o,    args.final_state, args.checkpoints, static_cast<char*>(workspace)};
   ZeroUnused(plan, args.o);
-  const Backend& backend =
-      plan.execution.backend == KDA_BACKEND_REFERENCE ? ReferenceBackend() : CpuBackend();
-  return backend.run(plan, buffers, error);
+  return BackendOf(plan).run(plan, buffers, error);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/tensor.h"
+
 namespace kda::cpu {
 
 // The kernels' headers take nothing from core; what both say must agree.
@@ -23,7 +25,7 @@ namespace {
 
 Rows RowsOf(const kda_tensor& t, const void* data, const core::Sequence& s, int64_t token,
             int64_t head) {
-  const int64_t size = t.dtype == KDA_F32 ? 4 : 2;
+  const int64_t size = core::SizeOfDtype(t.dtype);
   const int64_t at = s.batch * t.stride[0] + (s.first + token) * t.stride[1] + head * t.stride[2];
   return {static_cast<const char*>(data) + at * size, t.stride[1] * size,
           static_cast<DType>(t.dtype)};
@@ -100,7 +102,7 @@ bool IsDirect(const core::Problem& problem, const kda_tensor& state) {
 }
 
 const char* StateAt(const kda_tensor& tensor, const void* data, int64_t row, int head) {
-  const int64_t size = tensor.dtype == KDA_F32 ? 4 : 2;
+  const int64_t size = core::SizeOfDtype(tensor.dtype);
   return static_cast<const char*>(data) + (row * tensor.stride[0] + head * tensor.stride[1]) * size;
 }
 
@@ -156,7 +158,7 @@ void StateCursor::Finish() const {
     // Untouched, to the last bit of a NaN.
     const char* const in =
         StateAt(p.initial_state, run_->buffers.initial_state, sequence_->initial_slot, head_);
-    const int64_t size = p.final_state.dtype == KDA_F32 ? 4 : 2;
+    const int64_t size = core::SizeOfDtype(p.final_state.dtype);
     if (in != out) std::memcpy(out, in, static_cast<size_t>(p.dim_k * p.dim_v * size));
     return;
   }

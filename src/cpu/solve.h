@@ -77,15 +77,6 @@ void SolveBlock(const float* l, float* x, int64_t ldx, int rows) {
   }
 }
 
-template <class V>
-void RoundToBf16(const float* src, float* dst, int count) {  // count a multiple of V::kLanes
-  alignas(64) uint16_t half[V::kLanes];
-  for (int c = 0; c < count; c += V::kLanes) {
-    V::StoreBf16(half, V::Load(src + c));
-    V::Store(dst + c, V::LoadBf16(half));
-  }
-}
-
 // C[i] = (keep ? C[i] : 0) + sign * A[i, 0 .. 64) B, A [64, 64].
 template <class V>
 struct ChainBody {

@@ -66,13 +66,8 @@ void StoreState(const StateShape& shape, ConstState src, char* dst) {
 // What storing the state as bf16 and loading it again does to it.
 template <class V>
 void RoundStateToBf16(int dim_k, State s) {
-  alignas(64) uint16_t half[V::kLanes];
   for (int c = 0; c < dim_k; ++c) {
-    for (int v = 0; v < s.ld; v += V::kLanes) {
-      float* at = s.data + c * s.ld + v;
-      V::StoreBf16(half, V::Load(at));
-      V::Store(at, V::LoadBf16(half));
-    }
+    RoundToBf16<V>(s.data + c * s.ld, s.data + c * s.ld, static_cast<int>(s.ld));
   }
 }
 

@@ -80,6 +80,16 @@ void StoreRow(DType dtype, const float* src, int n, char* dst) {
   }
 }
 
+// What storing as bf16 and loading again does; count a multiple of V::kLanes.
+template <class V>
+void RoundToBf16(const float* src, float* dst, int count) {
+  alignas(64) uint16_t half[V::kLanes];
+  for (int c = 0; c < count; c += V::kLanes) {
+    V::StoreBf16(half, V::Load(src + c));
+    V::Store(dst + c, V::LoadBf16(half));
+  }
+}
+
 template <class V>
 float LoadScalar(DType dtype, const char* src) {
   alignas(64) char element[64] = {};
