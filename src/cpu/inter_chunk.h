@@ -98,7 +98,8 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
   }
 }
 
-// out[c] = S[c] (hi[c] + lo[c]) + sum_j kg[j, c] v_new[j]
+// out[c] = S[c] hi[c] + (S[c] lo[c] + sum_j kg[j, c] v_new[j]), in this order: DecodeColumns (decode.h)
+// gives a chunk of one row the same bits.
 template <class V>
 struct AdvanceBody {
   const float* kg;
@@ -114,16 +115,17 @@ struct AdvanceBody {
   void Run(int c, int column) const {
     Tile<V, MR, NV> tile;
     for (int r = 0; r < MR; ++r) {
-      const typename V::F h = V::Set(hi[c + r]), l = V::Set(lo[c + r]);
+      const typename V::F l = V::Set(lo[c + r]);
       for (int n = 0; n < NV; ++n) {
-        const typename V::F s = V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes);
-        tile.c[r][n] = V::Fma(s, l, V::Mul(s, h));
+        tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
       }
     }
     tile.MultiplyAdd({kg + c, 1, ldk}, v_new + column, ldv, rows);
     for (int r = 0; r < MR; ++r) {
+      const typename V::F h = V::Set(hi[c + r]);
       for (int n = 0; n < NV; ++n) {
-        V::Store(out.data + (c + r) * out.ld + column + n * V::kLanes, tile.c[r][n]);
+        const typename V::F s = V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes);
+        V::Store(out.data + (c + r) * out.ld + column + n * V::kLanes, V::Fma(s, h, tile.c[r][n]));
       }
     }
   }
