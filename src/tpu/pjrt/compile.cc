@@ -1,0 +1,240 @@
+// The parent's side of a compilation: starts the child, waits for it, reads what it left.
+#include "tpu/pjrt/compile.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "tpu/pjrt/compile_options.h"
+#include "tpu/pjrt/exchange.h"
+#include "tpu/pjrt/libtpu.h"
+
+extern char** environ;
+
+namespace kda::tpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kStatusNames[] = {"ok",      "bad_request", "no_libtpu", "bad_libtpu",
+                                        "refused", "aborted",     "timeout",   "system"};
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string Short(const std::string& text, size_t length = 400) {
+  return text.size() <= length ? text : text.substr(0, length) + "...";
+}
+
+std::string FirstLine(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \n\t");
+  if (begin == std::string::npos) return "";
+  return Short(text.substr(begin, text.find('\n', begin) - begin));
+}
+
+// A log's "F1130 09:25:01.123456  1234 file.cc:12] text" is its text.
+std::string WithoutLogPrefix(const std::string& line) {
+  const bool log = line.size() > 1 && strchr("FEW", line[0]) != nullptr && isdigit(line[1]) != 0;
+  const size_t bracket = log ? line.find("] ") : std::string::npos;
+  return bracket == std::string::npos ? line : line.substr(bracket + 2);
+}
+
+// The line of a dead process's stderr that says most: a fatal log line or an "ERROR:", else the last
+// one before the stack trace.
+std::string LastWords(const std::string& text) {
+  std::string words;
+  bool decisive = false;
+  for (size_t from = 0; from < text.size();) {
+    const size_t to = std::min(text.find('\n', from), text.size());
+    const std::string line = text.substr(from, to - from);
+    from = to + 1;
+    if (line.find("stack trace") != std::string::npos) break;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const bool fatal = (line[0] == 'F' && line.size() > 1 && isdigit(line[1]) != 0) ||
+                       line.find("ERROR:") != std::string::npos;
+    if (decisive && !fatal) continue;
+    decisive = decisive || fatal;
+    words = WithoutLogPrefix(line);
+  }
+  return Short(words);
+}
+
+CompileResult Fail(CompileResult result, CompileStatus status, const std::string& message) {
+  result.status = status;
+  result.message = message;
+  return result;
+}
+
+// The flags that make libtpu write what schedule/ reads, and no more.
+std::string Flags(const CompileRequest& request, const std::string& dumps) {
+  std::string flags;
+  if (request.schedule) {
+    flags =
+        "--xla_jf_dump_to=" + dumps +
+        " --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true --xla_jf_debug_level=2"
+        " --xla_jf_dump_llo_pass_label_regex="
+        "^(packed-bundles-post-ra|pre-delay_hlo-static-per-bundle-utilization|deduplication-map)$";
+  }
+  for (const std::string& flag : request.libtpu_args) flags += (flags.empty() ? "" : " ") + flag;
+  return flags;
+}
+
+// Starts `argv` with its output in files of `folder`. Returns 0 or an errno.
+int Start(const std::vector<std::string>& argv, const std::string& folder, pid_t* pid) {
+  std::vector<char*> words;
+  words.reserve(argv.size() + 1);
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, (folder + kStdoutFile).c_str(), flags, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, (folder + kStderrFile).c_str(), flags, 0600);
+  const int error = posix_spawnp(pid, words[0], &actions, nullptr, words.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+// Waits for the child, or kills it. Returns false if the time ran out.
+bool Wait(pid_t pid, double seconds, int* status) {
+  const auto start = Clock::now();
+  for (;;) {
+    const pid_t done = waitpid(pid, status, WNOHANG);
+    if (done == pid) return true;
+    if (done < 0 && errno != EINTR) {
+      *status = 0;  // someone else waited for it: the result file tells
+      return true;
+    }
+    if (SecondsSince(start) > seconds) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  kill(pid, SIGKILL);
+  while (waitpid(pid, status, 0) < 0 && errno == EINTR) {
+  }
+  return false;
+}
+
+// Everything the child needs; empty, or what went wrong.
+std::string WriteRequest(const CompileRequest& request, const std::string& libtpu,
+                         const std::string& folder) {
+  Record record;
+  record["libtpu"] = libtpu;
+  record["topology"] = request.target->topology;
+  record["accelerator"] = request.target->accelerator;
+  record["flags"] = Flags(request, folder + kDumpFolder);
+  if (request.keep_executable) record["keep_executable"] = "1";
+  std::error_code error;
+  std::filesystem::create_directories(folder + kDumpFolder, error);
+  for (const char* file : {kResultFile, kMessageFile, kExecutableFile}) {
+    std::filesystem::remove(folder + file, error);  // of an earlier compilation
+  }
+  const bool written =
+      WriteFile(folder + kRequestFile, FormatRecord(record)) &&
+      WriteFile(folder + kModuleFile, request.module) &&
+      WriteFile(folder + kOptionsFile,
+                CompileOptionsProto(request.target->partitions, request.overrides));
+  return written ? "" : "cannot write to '" + folder + "'";
+}
+
+// What the child left; `status` is its wait status.
+CompileResult ReadResult(CompileResult result, const CompileRequest& request, int status,
+                         const std::string& folder) {
+  std::string text, message, stderr_text;
+  ReadFile(folder + kStderrFile, &stderr_text);
+  result.details = stderr_text;
+  if (WIFSIGNALED(status) || !ReadFile(folder + kResultFile, &text)) {
+    const std::string words = LastWords(stderr_text);
+    const std::string how = WIFSIGNALED(status)
+                                ? "aborted with signal " + std::to_string(WTERMSIG(status))
+                                : "exited with code " + std::to_string(WEXITSTATUS(status));
+    return Fail(std::move(result), CompileStatus::kAborted,
+                "libtpu: " + how + (words.empty() ? "" : ": " + words));
+  }
+  const Record record = ParseRecord(text);
+  result.compiler = Field(record, "compiler");
+  result.fingerprint = Field(record, "fingerprint");
+  result.executable_bytes = NumberField(record, "executable_bytes");
+  result.code_bytes = NumberField(record, "code_bytes");
+  result.argument_bytes = NumberField(record, "argument_bytes");
+  result.output_bytes = NumberField(record, "output_bytes");
+  result.temporary_bytes = NumberField(record, "temporary_bytes");
+  result.seconds = FractionField(record, "seconds");
+  const std::string name = Field(record, "status");
+  for (int i = 0; i < static_cast<int>(sizeof kStatusNames / sizeof kStatusNames[0]); ++i) {
+    if (name == kStatusNames[i]) result.status = static_cast<CompileStatus>(i);
+  }
+  if (result.ok() && request.keep_executable &&
+      !ReadFile(folder + kExecutableFile, &result.executable)) {
+    return Fail(std::move(result), CompileStatus::kSystem, "libtpu: the executable is missing");
+  }
+  if (result.ok()) {
+    if (request.schedule) result.dumps = folder + kDumpFolder;
+    return result;
+  }
+  ReadFile(folder + kMessageFile, &message);
+  if (!message.empty()) result.details = message;
+  const std::string line = FirstLine(message);
+  return Fail(std::move(result), result.status,
+              "libtpu: " + (line.empty() ? "left no readable result" : line));
+}
+
+}  // namespace
+
+const char* CompileStatusName(CompileStatus status) {
+  return kStatusNames[static_cast<int>(status)];
+}
+
+CompileResult Compile(const CompileRequest& request) {
+  CompileResult result;
+  if (request.target == nullptr || request.child.empty() || request.module.empty()) {
+    return Fail(std::move(result), CompileStatus::kBadRequest,
+                "compile: a module, a target and a child are needed");
+  }
+  std::string libtpu, error;
+  if (!FindLibtpu(request.libtpu, &libtpu, &error)) {
+    return Fail(std::move(result), CompileStatus::kNoLibtpu, error);
+  }
+  std::string folder = request.folder;
+  if (folder.empty()) {
+    result.storage = std::make_shared<TempFolder>();
+    folder = result.storage->path();
+    if (folder.empty()) {
+      return Fail(std::move(result), CompileStatus::kSystem,
+                  std::string("cannot make a temporary folder: ") + strerror(errno));
+    }
+  }
+  error = WriteRequest(request, libtpu, folder);
+  if (!error.empty()) return Fail(std::move(result), CompileStatus::kSystem, error);
+
+  std::vector<std::string> argv = request.child;
+  argv.push_back(folder);
+  const auto start = Clock::now();
+  pid_t pid = 0;
+  if (const int code = Start(argv, folder, &pid); code != 0) {
+    return Fail(std::move(result), CompileStatus::kSystem,
+                "cannot start '" + argv[0] + "': " + strerror(code));
+  }
+  int status = 0;
+  const bool ended = Wait(pid, request.timeout_seconds, &status);
+  result.process_seconds = SecondsSince(start);
+  if (!ended) {
+    char seconds[32];
+    snprintf(seconds, sizeof seconds, "%g", request.timeout_seconds);
+    return Fail(std::move(result), CompileStatus::kTimeout,
+                std::string("libtpu: not done after ") + seconds + " s (the time limit)");
+  }
+  return ReadResult(std::move(result), request, status, folder);
+}
+
+}  // namespace kda::tpu

@@ -1,0 +1,169 @@
+// The child's side of a compilation: everything that touches libtpu.
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include <chrono>
+#include <string>
+
+#include "tpu/pjrt/compile.h"
+#include "tpu/pjrt/exchange.h"
+#include "tpu/pjrt/pjrt_api.h"
+
+namespace kda::tpu {
+namespace {
+
+constexpr int kExitReported = 0;  // there is a result file, good or bad
+constexpr int kExitUnable = 3;    // there could be none
+
+// A failure, as the parent reports it.
+struct Failure {
+  CompileStatus status;
+  std::string message;
+};
+
+void SetEnvironment(const Record& request) {
+  const std::string accelerator = Field(request, "accelerator");
+  const std::string flags = Field(request, "flags");
+  const char* const values[][2] = {
+      {"TPU_SKIP_MDS_QUERY", "1"},  // or libtpu asks a metadata service for minutes
+      {"TPU_WORKER_HOSTNAMES", "localhost"},
+      {"TPU_WORKER_ID", "0"},
+      {"TPU_ACCELERATOR_TYPE", accelerator.c_str()},
+      {"ALLOW_MULTIPLE_LIBTPU_LOAD",
+       "1"},  // nothing here touches a TPU that another process may use
+      {"TPU_LOG_DIR", "disabled"},
+      {"TPU_STDERR_LOG_LEVEL", "2"},  // errors
+      {"TPU_MIN_LOG_LEVEL", "2"},
+      {"LIBTPU_INIT_ARGS", flags.c_str()},
+  };
+  for (const auto& [name, value] : values) setenv(name, value, 1);
+}
+
+class Compiler {
+ public:
+  // Throws Failure, like all methods.
+  explicit Compiler(const std::string& libtpu) {
+    void* library = dlopen(libtpu.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw Bad(libtpu, dlerror());
+    const auto get = reinterpret_cast<pjrt::GetPjrtApi>(dlsym(library, "GetPjrtApi"));
+    if (get == nullptr) throw Bad(libtpu, "has no GetPjrtApi");
+    api_ = get();
+    if (api_ == nullptr) throw Bad(libtpu, "gives no PJRT API");
+    if (api_->version.major != pjrt::kPjrtMajor) {
+      throw Bad(libtpu, "has PJRT version " + std::to_string(api_->version.major) + "." +
+                            std::to_string(api_->version.minor) + ", this program knows " +
+                            std::to_string(pjrt::kPjrtMajor) + ".x; take another libtpu");
+    }
+    if (api_->header.struct_size < sizeof(pjrt::Api)) {
+      throw Bad(libtpu, "has PJRT version 0." + std::to_string(api_->version.minor) +
+                            ", which lacks functions needed here; take a newer libtpu");
+    }
+    pjrt::PluginInitializeArgs args;
+    Check(api_->plugin_initialize(&args), CompileStatus::kBadLibtpu);
+  }
+
+  void Run(const Record& request, const std::string& folder, Record* result) {
+    const std::string topology_name = Field(request, "topology");
+    pjrt::TopologyCreateArgs topology{};
+    topology.name = topology_name.data();
+    topology.name_size = topology_name.size();
+    Check(api_->topology_create(&topology), CompileStatus::kBadLibtpu);
+    pjrt::TopologyPlatformVersionArgs version{};
+    version.topology = topology.topology;
+    Check(api_->topology_platform_version(&version), CompileStatus::kBadLibtpu);
+    (*result)["compiler"] = std::string(version.version, version.version_size);
+
+    std::string code, options;
+    if (!ReadFile(folder + kModuleFile, &code) || !ReadFile(folder + kOptionsFile, &options)) {
+      throw Failure{CompileStatus::kSystem, "cannot read " + folder};
+    }
+    pjrt::Program program{};
+    program.code = code.data();
+    program.code_size = code.size();
+    program.format = "mlir";
+    program.format_size = 4;
+    pjrt::CompileArgs compile{};
+    compile.topology = topology.topology;
+    compile.program = &program;
+    compile.options = options.data();
+    compile.options_size = options.size();
+    const auto start = std::chrono::steady_clock::now();
+    Check(api_->compile(&compile), CompileStatus::kRefused);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    (*result)["seconds"] = std::to_string(seconds.count());
+    Describe(compile.executable, !Field(request, "keep_executable").empty(), folder, result);
+    // Neither executable nor topology is destroyed: the process ends now.
+  }
+
+ private:
+  void Describe(pjrt::Executable* executable, bool keep, const std::string& folder,
+                Record* result) {
+    pjrt::CodeSizeArgs code{};
+    code.executable = executable;
+    Check(api_->executable_code_size(&code), CompileStatus::kBadLibtpu);
+    (*result)["code_bytes"] = std::to_string(code.bytes);
+
+    pjrt::MemoryStatsArgs memory{};
+    memory.executable = executable;
+    Check(api_->executable_memory_stats(&memory), CompileStatus::kBadLibtpu);
+    (*result)["argument_bytes"] = std::to_string(memory.arguments);
+    (*result)["output_bytes"] = std::to_string(memory.outputs);
+    (*result)["temporary_bytes"] = std::to_string(memory.temporaries);
+
+    pjrt::FingerprintArgs print{};
+    print.executable = executable;
+    Check(api_->executable_fingerprint(&print), CompileStatus::kBadLibtpu);
+    (*result)["fingerprint"] = Hexadecimal({print.fingerprint, print.fingerprint_size});
+
+    pjrt::SerializeArgs serial{};
+    serial.executable = executable;
+    Check(api_->executable_serialize(&serial), CompileStatus::kBadLibtpu);
+    (*result)["executable_bytes"] = std::to_string(serial.size);
+    if (keep && !WriteFile(folder + kExecutableFile, std::string(serial.bytes, serial.size))) {
+      throw Failure{CompileStatus::kSystem, "cannot write the executable to " + folder};
+    }
+  }
+
+  static Failure Bad(const std::string& libtpu, const std::string& why) {
+    return {CompileStatus::kBadLibtpu, "'" + libtpu + "': " + why};
+  }
+
+  void Check(pjrt::Error* error, CompileStatus status) {
+    if (error == nullptr) return;
+    pjrt::ErrorMessageArgs message{};
+    message.error = error;
+    api_->error_message(&message);
+    const std::string text(message.message, message.message_size);
+    pjrt::ErrorDestroyArgs destroy{};
+    destroy.error = error;
+    api_->error_destroy(&destroy);
+    throw Failure{status, text};
+  }
+
+  const pjrt::Api* api_ = nullptr;
+};
+
+}  // namespace
+
+int CompileChild(const std::string& folder) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::string text;
+  if (!ReadFile(folder + kRequestFile, &text)) return kExitUnable;
+  const Record request = ParseRecord(text);
+  SetEnvironment(request);
+  Record result;
+  try {
+    Compiler(Field(request, "libtpu")).Run(request, folder, &result);
+    result["status"] = CompileStatusName(CompileStatus::kOk);
+  } catch (const Failure& failure) {
+    result["status"] = CompileStatusName(failure.status);
+    if (!WriteFile(folder + kMessageFile, failure.message)) return kExitUnable;
+  }
+  // Not through exit(): libtpu's destructors have nothing to do here and have been seen to hang.
+  if (!WriteFile(folder + kResultFile, FormatRecord(result))) _exit(kExitUnable);
+  _exit(kExitReported);
+}
+
+}  // namespace kda::tpu
