@@ -18,6 +18,7 @@ struct Target {
   double hbm_tb_s;
   int64_t vmem_bytes;
   int mxus;
+  int delay_slots;  // bundles after a branch that still run; seen in the compiler's output
   // The predictor's constants were fitted on measurements of this chip; elsewhere they are assumed.
   bool fitted;
 };

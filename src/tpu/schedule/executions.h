@@ -1,0 +1,37 @@
+// How often each part of a kernel runs: its schedule, weighted with what only the caller knows.
+#ifndef KDA_TPU_SCHEDULE_EXECUTIONS_H_
+#define KDA_TPU_SCHEDULE_EXECUTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tpu/schedule/schedule.h"
+
+namespace kda::tpu {
+
+// One call of one kernel, counted on the host from the sequence lengths.
+struct KernelCounts {
+  int64_t steps = 0;  // of its grid; 0: from the schedule
+  // How often the body of a loop or region with this label runs in all: over all steps, over all
+  // loops around it, and over all that share the label (between which it is split evenly). For an
+  // if with an else: its first part. A loop with a constant trip count needs no entry; a region
+  // without one is taken to run always.
+  std::map<std::string, double> executions;
+  int64_t hbm_bytes = 0;  // moved by its DMAs and windows; 0: the size of its operands and results
+};
+using CountsByKernel = std::map<std::string, KernelCounts>;  // by Operation::kernel
+
+struct Executions {
+  std::vector<double> blocks;   // per Program::blocks
+  std::vector<double> bundles;  // per bundle
+  double steps = 1;
+  std::vector<std::string> notes;  // what had to be assumed
+};
+
+Executions CountExecutions(const Program& program, const KernelCounts& counts);
+
+}  // namespace kda::tpu
+
+#endif  // KDA_TPU_SCHEDULE_EXECUTIONS_H_
