@@ -75,18 +75,27 @@ CompileResult Fail(CompileResult result, CompileStatus status, const std::string
   return result;
 }
 
-// The flags that make libtpu write what schedule/ reads, and no more.
-std::string Flags(const CompileRequest& request, const std::string& dumps) {
+// The flags that make libtpu write what schedule/ reads, and no more. None changes the code: the
+// fingerprint is the same without them. The folder is relative to the child's, since libtpu splits
+// its flags at spaces.
+std::string Flags(const CompileRequest& request) {
   std::string flags;
   if (request.schedule) {
-    flags =
-        "--xla_jf_dump_to=" + dumps +
-        " --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true --xla_jf_debug_level=2"
-        " --xla_jf_dump_llo_pass_label_regex="
-        "^(packed-bundles-post-ra|pre-delay_hlo-static-per-bundle-utilization|deduplication-map)$";
+    flags = std::string("--xla_jf_dump_to=") + (kDumpFolder + 1) +
+            " --xla_jf_dump_llo_text=true"
+            " --xla_mosaic_enable_llo_source_annotations=true"
+            " --xla_jf_dump_llo_pass_label_regex="
+            "^(packed-bundles-post-ra|pre-delay_hlo-static-per-bundle-utilization|"
+            "deduplication-map)$";
   }
   for (const std::string& flag : request.libtpu_args) flags += (flags.empty() ? "" : " ") + flag;
   return flags;
+}
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.string();
 }
 
 // Starts `argv` with its output in files of `folder`. Returns 0 or an errno.
@@ -129,16 +138,16 @@ bool Wait(pid_t pid, double seconds, int* status) {
 std::string WriteRequest(const CompileRequest& request, const std::string& libtpu,
                          const std::string& folder) {
   Record record;
-  record["libtpu"] = libtpu;
+  record["libtpu"] = Absolute(libtpu);
   record["topology"] = request.target->topology;
   record["accelerator"] = request.target->accelerator;
-  record["flags"] = Flags(request, folder + kDumpFolder);
+  record["flags"] = Flags(request);
   if (request.keep_executable) record["keep_executable"] = "1";
   std::error_code error;
-  std::filesystem::create_directories(folder + kDumpFolder, error);
-  for (const char* file : {kResultFile, kMessageFile, kExecutableFile}) {
-    std::filesystem::remove(folder + file, error);  // of an earlier compilation
+  for (const char* file : {kResultFile, kMessageFile, kExecutableFile, kDumpFolder}) {
+    std::filesystem::remove_all(folder + file, error);  // of an earlier compilation
   }
+  std::filesystem::create_directories(folder + kDumpFolder, error);
   const bool written =
       WriteFile(folder + kRequestFile, FormatRecord(record)) &&
       WriteFile(folder + kModuleFile, request.module) &&
@@ -214,6 +223,7 @@ CompileResult Compile(const CompileRequest& request) {
                   std::string("cannot make a temporary folder: ") + strerror(errno));
     }
   }
+  folder = Absolute(folder);
   error = WriteRequest(request, libtpu, folder);
   if (!error.empty()) return Fail(std::move(result), CompileStatus::kSystem, error);
 

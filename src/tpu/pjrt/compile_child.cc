@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>
@@ -153,6 +154,7 @@ int CompileChild(const std::string& folder) {
   if (!ReadFile(folder + kRequestFile, &text)) return kExitUnable;
   const Record request = ParseRecord(text);
   SetEnvironment(request);
+  if (chdir(folder.c_str()) != 0) return kExitUnable;
   Record result;
   try {
     Compiler(Field(request, "libtpu")).Run(request, folder, &result);
@@ -161,7 +163,7 @@ int CompileChild(const std::string& folder) {
     result["status"] = CompileStatusName(failure.status);
     if (!WriteFile(folder + kMessageFile, failure.message)) return kExitUnable;
   }
-  // Not through exit(): libtpu's destructors have nothing to do here and have been seen to hang.
+  // Not through exit(): libtpu's destructors have nothing to do here.
   if (!WriteFile(folder + kResultFile, FormatRecord(result))) _exit(kExitUnable);
   _exit(kExitReported);
 }

@@ -16,7 +16,7 @@ inline constexpr char kMessageFile[] = "/message.txt";
 inline constexpr char kExecutableFile[] = "/executable.bin";
 inline constexpr char kStdoutFile[] = "/stdout.txt";
 inline constexpr char kStderrFile[] = "/stderr.txt";
-inline constexpr char kDumpFolder[] = "/dumps";
+inline constexpr char kDumpFolder[] = "/libtpu-dumps";
 
 // Lines of "key value". A damaged file reads as whatever of it is in order.
 using Record = std::map<std::string, std::string>;
