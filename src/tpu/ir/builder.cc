@@ -557,6 +557,13 @@ Value Cast(Value a, DType dtype) {
   return BuilderOf(a)->Emit(Op::kConvert, {dtype, a.shape(), Space::kValue}, {a.node()});
 }
 
+Value AssumeMultiple(Value a, int64_t factor) {
+  if (a.type() != Type{DType::kI32, {}, Space::kValue} || factor < 1) {
+    Refuse("AssumeMultiple: " + ToString(a.type()));
+  }
+  return BuilderOf(a)->Emit(Op::kAssumeMultiple, a.type(), {a.node()}, {factor});
+}
+
 // --- Vectors ----------------------------------------------------------------------------------------
 
 Value Bits(Value a, DType dtype) {

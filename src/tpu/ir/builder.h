@@ -203,6 +203,8 @@ Value Rsqrt(Value a);
 Value Abs(Value a);
 Value Reciprocal(Value a, bool approximate);
 Value Cast(Value a, DType dtype);
+// A scalar that is a multiple of `factor`, which the compiler cannot see: offsets of tiled memory.
+Value AssumeMultiple(Value a, int64_t factor);
 
 // --- Vectors ----------------------------------------------------------------------------------------
 Value Bits(Value a,

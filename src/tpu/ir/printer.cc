@@ -197,10 +197,15 @@ class Printer {
 
   // --- Operations ---
 
-  void Line(const std::string& text, int label, int depth, std::string* out) {
+  // The location names the label and, to tell apart loops and ifs that share one, the node.
+  void Line(const std::string& text, int node, int depth, std::string* out) {
     out->append(static_cast<size_t>(2 * depth), ' ');
     *out += text;
-    if (locations_ && label != 0) *out += " loc(\"" + p_.labels[static_cast<size_t>(label)] + "\")";
+    const int label = node < 0 ? 0 : At(node).label;
+    if (locations_ && label != 0) {
+      *out +=
+          " loc(\"" + p_.labels[static_cast<size_t>(label)] + "\":" + std::to_string(node) + ":1)";
+    }
     *out += '\n';
   }
 
@@ -209,7 +214,8 @@ class Printer {
   }
 
   // Operands [from, from + count) of a memory operation as MLIR indices.
-  std::string Indices(const Node& n, size_t from, size_t count, int depth, std::string* out) {
+  std::string Indices(int node, size_t from, size_t count, int depth, std::string* out) {
+    const Node& n = At(node);
     std::string text;
     for (size_t i = 0; i < count; ++i) {
       const int operand = n.operands[from + i];
@@ -218,8 +224,7 @@ class Printer {
         name = Constant(std::to_string(n.ints[i]), "index");
       } else {
         name = "%i" + std::to_string(fresh_++);
-        Line(name + " = arith.index_cast " + Name(operand) + " : i32 to index", n.label, depth,
-             out);
+        Line(name + " = arith.index_cast " + Name(operand) + " : i32 to index", node, depth, out);
       }
       text += (i == 0 ? "" : ", ") + name;
     }
@@ -230,20 +235,20 @@ class Printer {
     const Node& n = At(node);
     switch (n.op) {
       case Op::kIf:
-        Line("scf.if " + Name(n.operands[0]) + " {", 0, depth, out);
+        Line("scf.if " + Name(n.operands[0]) + " {", -1, depth, out);
         PrintBlock(n.blocks[0], depth + 1, out);
         if (n.blocks.size() > 1) {
-          Line("} else {", 0, depth, out);
+          Line("} else {", -1, depth, out);
           PrintBlock(n.blocks[1], depth + 1, out);
         }
-        return Line("}", n.label, depth, out);
+        return Line("}", node, depth, out);
       case Op::kFor: {
         const std::string index = Name(p_.blocks[static_cast<size_t>(n.blocks[0])].arguments[0]);
         Line("scf.for " + index + " = " + Name(n.operands[0]) + " to " + Name(n.operands[1]) +
                  " step " + Name(n.operands[2]) + " : i32 {",
-             0, depth, out);
+             -1, depth, out);
         PrintBlock(n.blocks[0], depth + 1, out);
-        return Line("}", n.label, depth, out);
+        return Line("}", node, depth, out);
       }
       case Op::kStore:
       case Op::kStridedStore:
@@ -259,23 +264,23 @@ class Printer {
         }
         return Line(Name(node) + " = tpu.memref_slice " + Name(n.operands[0]) + "[" + starts +
                         "] : " + Arrow(n, " -> "),
-                    n.label, depth, out);
+                    node, depth, out);
       }
       case Op::kEnqueueDma:
         return Line("tpu.enqueue_dma source(" + Typed(n.operands[0]) + ") target(" +
                         Typed(n.operands[1]) + ") target_semaphore(" + Typed(n.operands[2]) + ")",
-                    n.label, depth, out);
+                    node, depth, out);
       case Op::kWaitDma:
         return Line("tpu.wait_dma2 semaphore(" + Typed(n.operands[0]) + ") src(" +
                         Typed(n.operands[1]) + ") dst(" + Typed(n.operands[2]) + ")",
-                    n.label, depth, out);
+                    node, depth, out);
       case Op::kGridIndex:
       case Op::kBlockArgument:
         return;
       case Op::kConvert:
         return PrintConvert(node, depth, out);
       default:
-        return Line(Name(node) + " = " + Expression(n), n.label, depth, out);
+        return Line(Name(node) + " = " + Expression(n), node, depth, out);
     }
   }
 
@@ -293,7 +298,7 @@ class Printer {
     const int ref = n.operands[ref_at];
     const std::string memory = ToString(At(ref).type);
     const size_t rank = At(ref).type.shape.size();
-    const std::string place = Name(ref) + Indices(n, ref_at + 1, rank, depth, out);
+    const std::string place = Name(ref) + Indices(node, ref_at + 1, rank, depth, out);
     const std::string value = store ? Name(n.operands[0]) : Name(node);
     const Type& type = store ? At(n.operands[0]).type : n.type;
     std::string text;
@@ -312,7 +317,7 @@ class Printer {
                          " {strides = array<i32>} : " + memory + ", " + ToString(type) + ","
                    : value + " = vector.load " + place + " : " + memory + ", " + ToString(type);
     }
-    Line(text, n.label, depth, out);
+    Line(text, node, depth, out);
   }
 
   void PrintConvert(int node, int depth, std::string* out) {
@@ -325,7 +330,7 @@ class Printer {
       next.dtype = to;
       const std::string name = last ? Name(node) : Name(node) + "w";
       Line(name + " = " + op + " " + source + " : " + ToString(have) + " to " + ToString(next),
-           n.label, depth, out);
+           node, depth, out);
       source = name;
       have = next;
     };
@@ -358,6 +363,8 @@ class Printer {
       case Op::kSelect:
         return "arith.select " + a + ", " + Name(n.operands[1]) + ", " + Name(n.operands[2]) +
                " : " + (first.shape.empty() ? "" : ToString(first) + ", ") + ToString(n.type);
+      case Op::kAssumeMultiple:
+        return "tpu.assume_multiple " + a + ", " + std::to_string(n.ints[0]) + " : i32";
       case Op::kReciprocal:
         return "tpu.reciprocal " + a + " {approx = " + (n.ints[0] != 0 ? "true" : "false") +
                "} : " + Arrow(n, " -> ");

@@ -45,8 +45,9 @@ enum class Op : uint8_t {
   kTanh,
   kRsqrt,
   kAbs,
-  kReciprocal,  // ints = {approximate}
-  kConvert,     // between i1, i32, f32, bf16; to bf16 rounds to nearest even
+  kReciprocal,      // ints = {approximate}
+  kConvert,         // between i1, i32, f32, bf16; to bf16 rounds to nearest even
+  kAssumeMultiple,  // i32 scalar, a multiple of ints[0]: where tiles begin
 
   // Vectors. kBitcast reads the rows of the second-last dimension in packed pairs: bf16 [2r, c] and
   // [2r + 1, c] are the low and high half of i32 [r, c].
