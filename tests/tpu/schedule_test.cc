@@ -165,6 +165,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Trip{"ge.s32.totalorder %s20_s2, 0", "!", "1", "0", 1},
                     Trip{"ge.f32 %s20_s2, 7", "!", "1", "0", 0}));
 
+// Counters that were spilled to SMEM: through a place of one value, and through one of several.
+TEST(Bundles, TripsOfASpilledCounter) {
+  const auto trips = [](const std::string& second_store) {
+    const std::string text =
+        "   0   : { %s1_s0 = smov.u32 4 }\n"
+        " 0x1 LB: > { %s20_s2 = sadd.s32 2, %s21_s2  ;;  %s21_s2 = sphi %s1_s0, %s23_s2 }\n"
+        " 0x2   : > { %5 = sst [smem:[#allocation4_spill]] %s20_s2 /* spill */" +
+        second_store +
+        " }\n 0x3   : > { %s23_s2 = sld [smem:[#allocation4_spill]] /* fill */ }\n"
+        " 0x4   : > { %p3_p2 = scmp.ge.s32.totalorder %s23_s2, 10 /* loop exit test */ }\n"
+        " 0x5   : > { %9 = sbr.rel (!%p3_p2) target bundleno = 1 (0x1), region = 8 }\n";
+    return ParseBundles(text, 0).blocks.at(0).trips;
+  };
+  EXPECT_EQ(trips(""), 3);
+  EXPECT_EQ(trips("  ;;  %6 = sst [smem:[#allocation4_spill]] %s77_s3"), 10)
+      << "assumed to count from zero by one";
+}
+
 // Blocks lie within the program and within their parents, which come first; others exist.
 void ExpectSound(const Program& program) {
   for (size_t i = 0; i < program.blocks.size(); ++i) {

@@ -194,7 +194,8 @@ CompileResult ReadResult(CompileResult result, const CompileRequest& request, in
   ReadFile(folder + kMessageFile, &message);
   if (!message.empty()) result.details = message;
   const std::string line = FirstLine(message);
-  return Fail(std::move(result), result.status,
+  const CompileStatus told = result.status;
+  return Fail(std::move(result), told,
               "libtpu: " + (line.empty() ? "left no readable result" : line));
 }
 

@@ -24,7 +24,7 @@ std::string InPython(const std::string& prefix) {
        it.increment(error)) {
     if (it->path().filename().string().rfind("python3", 0) != 0) continue;
     for (const char* packages : {"site-packages", "dist-packages"}) {
-      const std::string path = (it->path() / packages / "libtpu" / "libtpu.so").string();
+      std::string path = (it->path() / packages / "libtpu" / "libtpu.so").string();
       if (FileExists(path)) return path;
     }
   }

@@ -45,39 +45,40 @@ class Values {
  public:
   explicit Values(const Definitions& definitions) : definitions_(definitions) {}
 
-  // False: `operand` is not a register with a known definition.
+  // What `operand` is, copies and spills undone. False: it is no register, or not known.
   bool Find(string_view operand, Expression* expression) const {
-    if (operand.empty() || operand[0] != '%') return false;
-    const auto it = definitions_.find(std::string(operand.substr(1)));
-    if (it == definitions_.end()) return false;
-    *expression = Split(it->second);
-    return true;
+    for (int i = 0; i < kMaxCopies; ++i) {
+      if (operand.empty() || operand[0] != '%') return false;
+      const auto it = definitions_.find(std::string(operand.substr(1)));
+      if (it == definitions_.end()) return false;
+      *expression = Split(it->second);
+      if (expression->op == "smov.u32" && expression->operands.size() == 1 &&
+          expression->operands[0][0] == '%') {
+        operand = expression->operands[0];
+      } else if (const std::string place = SpillPlace(it->second);
+                 expression->op == "sld" && !place.empty()) {
+        const auto stored = definitions_.find(place);
+        if (stored == definitions_.end()) return false;
+        operand = stored->second;
+      } else {
+        return true;
+      }
+    }
+    return false;
   }
 
   bool Constant(string_view operand, int64_t* value) const {
     Expression expression;
-    for (int i = 0; i < kMaxCopies; ++i) {
-      if (Literal(operand, value)) return true;
-      if (!Find(operand, &expression) || expression.op != "smov.u32" ||
-          expression.operands.size() != 1) {
-        return false;
-      }
-      operand = expression.operands[0];
-    }
-    return false;
+    if (Literal(operand, value)) return true;
+    return Find(operand, &expression) && expression.op == "smov.u32" &&
+           expression.operands.size() == 1 && Literal(expression.operands[0], value);
   }
 
   // The value before the first iteration of the register that a loop carries.
   bool Initial(string_view operand, int64_t* value) const {
     Expression expression;
-    for (int i = 0; i < kMaxCopies && Find(operand, &expression); ++i) {
-      if (expression.op == "sphi" && expression.operands.size() == 2) {
-        return Constant(expression.operands[0], value);
-      }
-      if (expression.op != "smov.u32" || expression.operands.size() != 1) return false;
-      operand = expression.operands[0];
-    }
-    return false;
+    return Find(operand, &expression) && expression.op == "sphi" &&
+           expression.operands.size() == 2 && Constant(expression.operands[0], value);
   }
 
  private:
@@ -177,6 +178,14 @@ void Relate(const Definitions& definitions, int delay_slots, std::vector<Candida
 
 }  // namespace
 
+std::string SpillPlace(string_view text) {
+  static constexpr char kEnd[] = "_spill]";
+  const size_t end = text.find(kEnd);
+  const size_t begin = end == string_view::npos ? end : text.rfind('[', end);
+  if (begin == string_view::npos) return "";
+  return std::string(text.substr(begin + 1, end + sizeof kEnd - 2 - (begin + 1)));
+}
+
 int64_t TripCount(const Branch& branch, const Definitions& definitions) {
   const Values values(definitions);
   Expression test, next;
@@ -185,15 +194,17 @@ int64_t TripCount(const Branch& branch, const Definitions& definitions) {
   if (branch.negated) stay = Not(stay);
   int64_t bound = 0, step = 0, initial = 0;
   if (!values.Constant(test.operands[1], &bound)) return 0;
-  if (!values.Find(test.operands[0], &next) || next.op != "sadd.s32" || next.operands.size() != 2) {
-    return 0;
+  if (!values.Find(test.operands[0], &next)) {
+    // The counter went through a spill place of several values; all loops of the compiler itself
+    // count up from zero by one.
+    return stay == Relation::kLess ? std::max<int64_t>(0, bound) : 0;
   }
+  if (next.op != "sadd.s32" || next.operands.size() != 2) return 0;
   string_view counter = next.operands[1];
   if (!values.Constant(next.operands[0], &step)) {
     counter = next.operands[0];
     if (!values.Constant(next.operands[1], &step)) return 0;
   }
-  // A counter that was spilled hides its start, which is zero in all loops of the compiler.
   if (!values.Initial(counter, &initial)) initial = 0;
 
   // After n iterations the counter is initial + n * step; the loop ends when `stay` fails.

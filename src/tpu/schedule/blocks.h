@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -21,8 +22,12 @@ struct Branch {
 };
 
 // What each scalar and predicate register is, in the compiler's words: "scmp.ge.s32.totalorder
-// %s209_s19, 7". Every value has a register name of its own.
+// %s209_s19, 7". Every value has a register name of its own; so has every place in SMEM that one is
+// spilled to, "#allocation48_spill", which is what was stored there: "%s98_s16".
 using Definitions = std::unordered_map<std::string, std::string>;
+
+// The spill place that an address names, "[smem:[#allocation48_spill]]"; empty: it names none.
+std::string SpillPlace(std::string_view text);
 
 std::vector<Block> FindBlocks(const std::vector<Branch>& branches, const Definitions& definitions,
                               int32_t bundles, int delay_slots);

@@ -101,12 +101,23 @@ class Parser {
     if (!result.empty() && (result[0] == 's' || result[0] == 'p')) {
       definitions_.emplace(std::string(result), std::string(piece.substr(0, piece.find("/* "))));
     }
+    if (op == "sst") Spill(piece);
     Instruction instruction{};
     instruction.bundle = bundle;
     instruction.action = ActionOf(op);
     instruction.mxu = MxuOf(op);
     instruction.label = location.label.empty() ? -1 : Intern(location.label);
     program_->instructions.push_back(instruction);
+  }
+
+  // sst [smem:[#allocation48_spill]] %s98_s16; a place that holds several values tells nothing.
+  void Spill(string_view piece) {
+    const std::string place = SpillPlace(piece);
+    const size_t at = piece.rfind('%', piece.find("/* "));
+    if (place.empty() || at == string_view::npos) return;
+    const std::string value(piece.substr(at, piece.find_first_of(" ,}", at) - at));
+    const auto [it, is_new] = definitions_.emplace(place, value);
+    if (!is_new && it->second != value) it->second.clear();
   }
 
   struct Location {
