@@ -75,6 +75,7 @@ std::string BackendConfig(const Kernel& kernel, bool locations) {
   const ir::Program& program = kernel.program;
   std::string text = "{\"custom_call_config\": {\"body\": \"" +
                      Base64(ir::Print(program, locations)) + "\", \"needs_layout_passes\": true";
+  if (!program.bounds_checks) text += ", \"disable_bounds_checks\": true";
   const Cost& cost = kernel.cost;
   if (cost.flops != 0 || cost.transcendentals != 0 || cost.bytes != 0) {
     text += ", \"cost_estimate\": {\"flops\": " + std::to_string(cost.flops) +

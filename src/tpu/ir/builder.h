@@ -112,6 +112,7 @@ class Builder {
   Ref Semaphores(const std::string& name, int64_t count);
   void Alias(const std::string& input, const std::string& output);
   void VmemLimit(int64_t bytes) { program_.vmem_limit = bytes; }
+  void NoBoundsChecks() { program_.bounds_checks = false; }
   void SideEffects() { program_.side_effects = true; }
 
   // Everything written from here on belongs to this stage (and head, -1: none) until the scope ends.

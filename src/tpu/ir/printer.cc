@@ -377,10 +377,10 @@ class Printer {
         return "vector.shape_cast " + a + " : " + Arrow(n, " to ");
       case Op::kSlice: {
         const auto middle = n.ints.begin() + static_cast<int64_t>(first.shape.size());
-        return "vector.extract_strided_slice " + a + " {offsets = [" +
+        return "vector.extract_strided_slice " + a + " offsets = [" +
                List({n.ints.begin(), middle}) + "], sizes = [" + List({middle, n.ints.end()}) +
                "], strides = [" + List(std::vector<int64_t>(first.shape.size(), 1)) +
-               "]} : " + Arrow(n, " to ");
+               "] : " + Arrow(n, " to ");
       }
       case Op::kConcat: {
         std::string names, types;

@@ -141,6 +141,7 @@ struct Program {
       aliases;             // (input, output) that share memory, by position in role
   int64_t vmem_limit = 0;  // bytes; 0: the compiler's default
   bool side_effects = false;
+  bool bounds_checks = true;                 // of copies, on the device: some 15 cycles each
 
   const Argument& Get(Role role, int position) const;
   int Count(Role role) const;

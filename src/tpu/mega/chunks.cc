@@ -1,0 +1,340 @@
+// The mega kernel's chunk table, copies and states.
+//
+// The table is filled one chunk ahead by a walk over cu_seqlens on the scalar unit, which has nothing
+// else to do. Every sequence has at least one chunk: an empty one, whose state passes through. Two dummy
+// chunks before the first and after the last let the three stages run up and down: they are all zeros,
+// and their state is a place of its own in the ring.
+#include "tpu/mega/kernel.h"
+
+namespace kda::tpu::mega {
+
+namespace {
+
+constexpr int64_t kDummies = 2;  // before the first chunk
+
+Value ToInt(Value condition) { return Cast(condition, DType::kI32); }
+
+// Of what is not negative; the scalar unit has no division.
+Value Quotient(Value x, int64_t power_of_two) {
+  int bits = 0;
+  while ((int64_t{1} << bits) < power_of_two) ++bits;
+  return ir::ShiftRight(x, bits);
+}
+
+Value Multiple(Value x, int64_t power_of_two) {  // the largest one up to x
+  return x & static_cast<uint32_t>(-power_of_two);
+}
+
+Index RingPlace(Value chunk) {
+  return Index((chunk + static_cast<double>(kDummies)) & static_cast<uint32_t>(kRing - 1));
+}
+
+}  // namespace
+
+Value Kernel::Entry(const Ref& field, Value chunk) const {
+  return Load(field.At(RingPlace(chunk)));
+}
+
+void Kernel::StartWalk() {
+  for (int64_t i = 0; i < kDummies; ++i) {
+    for (const Ref* field :
+         {&table.token, &table.valid, &table.rows, &table.first, &table.last, &table.sequence}) {
+      Store(field->At(Index(i)), 0);
+    }
+    Store(table.state.At(Index(i)), static_cast<double>(kStateRing));
+  }
+  Store(walk.At(0), 0);
+  Store(walk.At(1), 0);
+  Store(walk.At(2), 0);
+}
+
+Value Kernel::CountChunks() {
+  const Ref count = walk.At(0);  // free until the walk starts
+  Store(count, 0);
+  b->For(0, problem.sequences, [&](Value n) {
+    const Value length = Load(cu_seqlens.At(Index(n + 1.0))) - Load(cu_seqlens.At(Index(n)));
+    const Value one = b->Constant(DType::kI32, 1);
+    Store(count, Load(count) + Max(Quotient(length + 63.0, kChunk), one));
+  });
+  return Load(count);
+}
+
+void Kernel::WalkTo(Value chunk) {
+  const Value next = Load(walk.At(0)), offset = Load(walk.At(1));
+  const Value live = next < problem.sequences;
+  const Value n = Min(next, static_cast<double>(problem.sequences - 1));
+  const Value token = Load(cu_seqlens.At(Index(n))) + offset;
+  const Value left = Load(cu_seqlens.At(Index(n + 1.0))) - token;
+  const Value none = b->Constant(DType::kI32, 0);
+  const Value rows = Select(live, Min(left, static_cast<double>(kChunk)), none);
+  Value valid = rows;
+  if (problem.slots > 0) {
+    const Value slot_of = problem.initial_state ? Load(initial_slots.At(Index(n)))
+                                                : Load(final_slots.At(Index(n)));
+    valid = Select(slot_of >= 0, rows, none);
+  }
+  const Value ends = left <= kChunk;
+  const Index at = RingPlace(chunk);
+  Store(table.token.At(at), token);
+  Store(table.valid.At(at), valid);
+  Store(table.rows.At(at), rows);
+  Store(table.first.At(at), ToInt(live & (offset == 0)));
+  Store(table.last.At(at), ToInt(live & ends));
+  Store(table.sequence.At(at), n);
+  const Value place = Load(walk.At(2)), ended = live & ends;
+  Store(table.state.At(at),
+        Select(live, place, b->Constant(DType::kI32, static_cast<double>(kStateRing))));
+  Store(walk.At(2), Select(ended, Select(place == kStateRing - 1, none, place + 1.0), place));
+  Store(walk.At(0), next + ToInt(ended));
+  Store(walk.At(1), Select(ends, none, offset + static_cast<double>(kChunk)));
+}
+
+// --- q, k, v, g, beta -------------------------------------------------------------------------------
+//
+// A chunk starts at any token. Near the end of the arrays its 64 rows are fetched from where they still
+// fit, and land so much lower in the buffer: rows of other chunks below the base, the chunk's own at it.
+
+namespace {
+
+// Rows [first, first + n) of T x heads of an array; heads of one group in blocks of 8.
+Ref Block8(const Ref& array, Index first, int64_t rows, Value head0, int64_t block) {
+  return array.Slice(0, first, rows).Slice(1, Index(head0 + static_cast<double>(8 * block)), 8);
+}
+
+}  // namespace
+
+void Kernel::StartInputs(Value next_step, Value next_slot) {
+  const auto start = [&](const Ref& array, const Ref& buffer, Value chunk, const Ref& semaphore) {
+    const Value token = Entry(table.token, chunk);
+    const Value first = Min(token, static_cast<double>(problem.tokens - copy_rows));
+    const Value base = first - token + static_cast<double>(kBufferRows - kChunk);
+    for (int64_t block = 0; block < heads / 8; ++block) {
+      StartCopy(Block8(array, Index(first), copy_rows, head0, block),
+                buffer.At({Index(next_slot), Index(block)}).Rows(Index(base), copy_rows),
+                semaphore.At(Index(next_slot)));
+    }
+  };
+  start(q, q_in, next_step, in_semaphore);
+  start(k, k_in, next_step, in_semaphore);
+  start(g, g_in, next_step, in_semaphore);
+  start(v, v_in, next_step - 2.0, v_semaphore);
+  const int64_t window = MegaBetaWindow(problem), tile = window - kChunk;
+  const Value token = Entry(table.token, next_step);
+  const Value first = AssumeMultiple(
+      Min(Multiple(token, tile), static_cast<double>(MegaBetaRows(problem) - window)),
+      tile);
+  StartCopy(beta.At(Index(group)).Rows(Index(first), window), beta_in.At(Index(next_slot)),
+            in_semaphore.At(Index(next_slot)));
+}
+
+void Kernel::WaitInputs(Value now) {
+  const auto wait = [&](const Ref& array, const Ref& buffer, const Ref& semaphore) {
+    for (int64_t block = 0; block < heads / 8; ++block) {
+      WaitCopy(Block8(array, 0, copy_rows, head0, block),
+               buffer.At({Index(now), Index(block)}).Rows(kBufferRows - kChunk, copy_rows),
+               semaphore.At(Index(now)));
+    }
+  };
+  wait(q, q_in, in_semaphore);
+  wait(k, k_in, in_semaphore);
+  wait(g, g_in, in_semaphore);
+  wait(v, v_in, v_semaphore);
+  WaitCopy(beta.At(Index(group)).Rows(0, MegaBetaWindow(problem)), beta_in.At(Index(now)),
+           in_semaphore.At(Index(now)));
+}
+
+// Rows beyond the sequence become zeros: whatever lies there, even a NaN, must not matter.
+void Kernel::ZeroTails() {
+  const Builder::Label label(b, "zero_tails");
+  const auto zero = [&](const std::vector<const Ref*>& buffers, Value valid) {
+    const int64_t words = kChunk * 4;  // of 8 heads
+    const Value token = ir::ShiftRight(b->Iota({words, kDim}, 0), 2);
+    const Value keep = token < BroadcastTo(valid, {words, kDim});
+    for (const Ref* buffer : buffers) {
+      for (int64_t block = 0; block < heads / 8; ++block) {
+        const Ref rows = buffer->At({Index(slot), Index(block)})
+                             .Words()
+                             .Reshape({kBufferRows * 4, kDim})
+                             .Rows((kBufferRows - kChunk) * 4, words);
+        Store(rows, Select(keep, Load(rows), b->Constant(DType::kI32, 0)));
+      }
+    }
+  };
+  b->If(Min(valid_a, valid_c) < kChunk, [&] {
+    b->If(valid_a < kChunk, [&] { zero({&q_in, &k_in, &g_in}, valid_a); });
+    b->If(valid_c < kChunk, [&] { zero({&v_in}, valid_c); });
+  });
+}
+
+// --- States -----------------------------------------------------------------------------------------
+
+namespace {
+
+Ref StateOf(const Kernel& kernel, const Ref& array, Value row) {
+  return array.At(Index(row)).Slice(0, Index(kernel.head0), kernel.heads);
+}
+
+}  // namespace
+
+// The state of the chunk that stage C now takes must be there; that of the next one is fetched.
+void Kernel::MoveStatesIn(Value now) {
+  const Value chunk = now - 2.0, next = now - 1.0;
+  const auto initial_slot = [&](Value n) {
+    return problem.slots > 0 ? Load(initial_slots.At(Index(n))) : n;
+  };
+  const auto owns = [&](Value slot_of, const std::function<void()>& body) {
+    if (problem.slots > 0) {
+      b->If(slot_of >= 0, body);
+    } else {
+      body();
+    }
+  };
+  if (problem.initial_state) {
+    const Builder::Label label(b, "state_wait");
+    b->If(Entry(table.first, chunk) == 1, [&] {
+      const Value place = Entry(table.state, chunk);
+      owns(initial_slot(Entry(table.sequence, chunk)), [&] {
+        WaitCopy(StateOf(*this, initial_state, b->Constant(DType::kI32, 0)),
+                 state.At(Index(place)), state_in_semaphore.At(Index(place)));
+      });
+    });
+  }
+  const Builder::Label label(b, "state_in");
+  b->If(Entry(table.first, next) == 1, [&] {
+    const Value place = Entry(table.state, next), n = Entry(table.sequence, next);
+    if (problem.final_state) {
+      // The place was that of the sequence three before, whose state must have left.
+      b->If(n >= kStateRing, [&] {
+        const Value before = n - static_cast<double>(kStateRing);
+        owns(problem.slots > 0 ? Load(final_slots.At(Index(before))) : n, [&] {
+          WaitCopy(state.At(Index(place)),
+                   StateOf(*this, final_state, b->Constant(DType::kI32, 0)),
+                   state_out_semaphore.At(Index(place)));
+        });
+      });
+    }
+    const auto zero = [&] {
+      b->For(0, heads, [&](Value h) { Store(state.At({Index(place), Index(h)}), 0.0); });
+    };
+    if (!problem.initial_state) return zero();
+    const Value from = initial_slot(n);
+    const auto fetch = [&] {
+      StartCopy(StateOf(*this, initial_state, from), state.At(Index(place)),
+                state_in_semaphore.At(Index(place)));
+    };
+    if (problem.slots == 0) return fetch();
+    b->If(from >= 0, fetch, zero);
+  });
+}
+
+void Kernel::MoveStatesOut(Value now) {
+  if (!problem.final_state) return;
+  const Builder::Label label(b, "state_out");
+  const Value chunk = now - 2.0;
+  b->If(Entry(table.last, chunk) == 1, [&] {
+    const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
+    const Value to = problem.slots > 0 ? Load(final_slots.At(Index(n))) : n;
+    const auto store = [&] {
+      StartCopy(state.At(Index(place)), StateOf(*this, final_state, to),
+                state_out_semaphore.At(Index(place)));
+    };
+    if (problem.slots == 0) return store();
+    b->If(to >= 0, store);
+  });
+}
+
+// --- o ----------------------------------------------------------------------------------------------
+//
+// A chunk writes 64 rows where they fit; those beyond its sequence are zeros and belong to chunks that
+// write them later: each copy starts when the one before has arrived. At the end of the array it writes
+// its own rows only, in pieces of powers of two.
+
+void Kernel::StartOutput(Value now) {
+  const Builder::Label label(b, "output_copy");
+  const Value chunk = now - 2.0;
+  const Value token = Entry(table.token, chunk), rows = Entry(table.rows, chunk);
+  const Ref semaphore = o_semaphore.At(0);
+  b->If(rows > 0, [&] {
+    const auto heads_of = [&](Index first, int64_t n) {
+      return o.Slice(0, first, n).Slice(1, Index(head0), heads);
+    };
+    const auto whole = [&] {
+      StartCopy(o_out.At(Index(slot)), heads_of(Index(token), kChunk), semaphore);
+    };
+    const auto pieces = [&] {
+      const Builder::Label pieces_label(b, "output_pieces");
+      for (int64_t n = kChunk; n >= 1; n /= 2) {
+        if (n > problem.tokens) continue;
+        b->If((rows & static_cast<uint32_t>(n)) != 0, [&] {
+          const Value from = Multiple(rows, 2 * n);
+          const Ref source = o_out.At(Index(slot)).Rows(Index(from), n);
+          const Ref target = heads_of(Index(token + from), n);
+          StartCopy(source, target, semaphore);
+          WaitCopy(source, target, semaphore);
+        });
+      }
+    };
+    if (problem.tokens < kChunk) return pieces();
+    b->If(token <= problem.tokens - kChunk, whole, pieces);
+  });
+}
+
+void Kernel::WaitOutput(Value now) {
+  if (problem.tokens < kChunk) return;
+  const Builder::Label label(b, "output_wait");
+  const Value chunk = now - 2.0;
+  b->If((Entry(table.rows, chunk) > 0) &
+            (Entry(table.token, chunk) <= problem.tokens - kChunk),
+        [&] {
+          WaitCopy(o_out.At(0), o.Slice(0, 0, kChunk).Slice(1, Index(head0), heads),
+                   o_semaphore.At(0));
+        });
+}
+
+// Rows of o from `from` on belong to no sequence and become zeros.
+void Kernel::ZeroUnowned(Value from) {
+  const Builder::Label label(b, "zero_unowned");
+  const Value count = static_cast<double>(problem.tokens) - from;
+  b->If(count > 0, [&] {
+    b->For(0, kChunk, [&](Value i) { Store(o_out.At({Index(0), Index(i)}), 0.0); });
+    const auto write = [&](Value first, int64_t n) {
+      const Ref source = o_out.At(0).Rows(0, n);
+      const Ref target = o.Slice(0, Index(first), n).Slice(1, Index(head0), heads);
+      StartCopy(source, target, o_semaphore.At(0));
+      WaitCopy(source, target, o_semaphore.At(0));
+    };
+    const Value whole = Quotient(count, kChunk);
+    if (problem.tokens >= kChunk) {
+      b->For(0, Index(whole), [&](Value i) { write(from + i * static_cast<double>(kChunk), kChunk); });
+    }
+    for (int64_t n = kChunk / 2; n >= 1; n /= 2) {
+      if (n > problem.tokens) continue;
+      b->If((count & static_cast<uint32_t>(n)) != 0,
+            [&] { write(from + Multiple(count, 2 * n), n); });
+    }
+  });
+}
+
+void Kernel::Finish(Value steps) {
+  WaitInputs(steps & 1u);
+  WaitOutput(steps - 1.0);
+  if (problem.final_state) {
+    const Builder::Label label(b, "state_out_wait");
+    const int64_t last = std::min(kStateRing, problem.sequences);
+    for (int64_t i = 0; i < last; ++i) {
+      const int64_t n = problem.sequences - last + i, place = n % kStateRing;
+      const auto wait = [&] {
+        WaitCopy(state.At(Index(place)), StateOf(*this, final_state, b->Constant(DType::kI32, 0)),
+                 state_out_semaphore.At(Index(place)));
+      };
+      if (problem.slots == 0) {
+        wait();
+      } else {
+        b->If(Load(final_slots.At(Index(n))) >= 0, wait);
+      }
+    }
+  }
+  ZeroUnowned(Load(cu_seqlens.At(Index(problem.sequences))));
+}
+
+}  // namespace kda::tpu::mega

@@ -1,0 +1,200 @@
+// Stage gate_cumsum of the mega kernel: the activated gate and its sums over a chunk.
+//
+//   g2 = g / ln 2 = lower_bound / ln 2 * sigmoid(e^A_log (g + dt_bias))            [64, 128] fp32
+//                   = c (1 + tanh(e^A_log / 2 (g + dt_bias))),   c = lower_bound / (2 ln 2)
+//   G  = inclusive prefix sum of g2 over the chunk
+//
+// The sums are one product with a constant 0/1 matrix W, both heads of a pair side by side. W is exact
+// in bf16, and g2 = hi + lo, two bf16 halves one above the other, is good to 2^-17. Its 80 rows give
+// what the other stages need, each as a sum of gates of one sign (bounded gates):
+//
+//   rows 0..63   D_i = G_i - m(i), m = G at the middle of i's block of 32 rows (token 15 or 47)
+//   row  64, 65  m0, m1
+//   row  66, 67  G_last - m0, G_last - m1
+//   row  68      G_last
+//   row  69      m1 - m0
+//
+// The middle is a later row for half the block: a later gate can change the last bit of an earlier
+// output of its block.
+#include <cmath>
+
+#include "tpu/mega/kernel.h"
+
+namespace kda::tpu::mega {
+
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+
+// 1.0 where `mask`, in fp32.
+Value Ones(Value mask) {
+  Builder* const b = mask.builder();
+  return Select(mask, b->Constant(DType::kF32, 1.0, mask.shape()), 0.0);
+}
+
+// W, [80, 128]: columns 0..63 for the high halves, the same again for the low ones.
+Value PrefixMatrix(Builder* b) {
+  const Shape shape = {80, kDim};
+  const Value i = b->Iota(shape, 0), j = b->Iota(shape, 1) & 63u;
+  const Value none = b->Constant(DType::kI32, 0, shape);
+  const auto upto = [&](Value last) { return Ones(j <= last); };
+  const auto constant = [&](double n) { return b->Constant(DType::kI32, n, shape); };
+  const Value middle = Select(i < 32, constant(15), constant(47));
+  Value w = upto(i) - upto(middle);
+  w = Select(i < 64, w, 0.0);
+  const auto row = [&](int64_t r, Value values) { w = Select(i == r, values, w); };
+  row(64, upto(constant(15)));
+  row(65, upto(constant(47)));
+  row(66, Ones(j > 15));
+  row(67, Ones(j > 47));
+  row(68, Ones(j >= none));
+  row(69, upto(constant(47)) - upto(constant(15)));
+  return Cast(w, DType::kBF16);
+}
+
+}  // namespace
+
+namespace {
+
+// 32-bit words of a [32, 128] bf16 matrix: `bits` where the condition holds for the (row, column in its
+// 32-lane block) of the low half, and of the high half.
+Value Words(Builder* b, uint16_t bits, const std::function<Value(Value, Value)>& condition) {
+  const Shape shape = {kBlock / 2, kDim};
+  const Value i = b->Iota(shape, 0) << 1, j = b->Iota(shape, 1) & 31u;
+  const auto half = [&](Value row, uint32_t word) {
+    const double number = static_cast<int32_t>(word);
+    return Select(condition(row, j), b->Constant(DType::kI32, number, shape), 0.0);
+  };
+  return half(i, bits) | half(i + 1.0, static_cast<uint32_t>(bits) << 16);
+}
+
+void Zero(Builder* b, const Ref& ref) {
+  b->For(0, ref.shape()[0], [&](Value i) { Store(ref.At(Index(i)), 0.0); });
+}
+
+}  // namespace
+
+void Kernel::PrepareConstants() {
+  const Builder::Label label(b, "constants");
+  prefix_matrix.Set(0, PrefixMatrix(b));
+  // Level w of the solve, w = 1, 2, .., 16, per 32 x 32 block: rows in the second half of a block of 2w,
+  // columns in the first. The last matrix is the identity.
+  for (int level = 0; level < 5; ++level) {
+    level_masks.SetWords(level, Words(b, 0xffff, [level](Value i, Value j) {
+      const Value row = ir::ShiftRight(i, level), column = ir::ShiftRight(j, level);
+      return ((row ^ column) == 1) & ((row & 1u) == 1);
+    }));
+  }
+  level_masks.SetWords(5, Words(b, 0x3f80, [](Value i, Value j) { return i == j; }));
+
+  // e^A_log / 2 and e^A_log dt_bias / 2 (bounded), e^A_log and dt_bias otherwise, as rows.
+  const double half = problem.gate == KDA_GATE_BOUNDED ? 0.5 : 1.0;
+  const Shape rows = {heads, kDim};
+  Value scale = b->Constant(DType::kF32, half, rows);
+  if (a_log.builder() != nullptr) {
+    const Value logs = Load(a_log.At(Index(group)));  // [1, heads]
+    const Shape square = {heads, heads};
+    const Value column = ReduceSum(
+        Select(b->Iota(square, 0) == b->Iota(square, 1), BroadcastTo(logs, square), 0.0), 1);
+    scale = Exp2(BroadcastTo(column, rows) * kLog2E) * half;
+  }
+  Store(gate_scale, scale);
+  Value shift = b->Constant(DType::kF32, 0.0, rows);
+  if (dt_bias.builder() != nullptr) {
+    shift = Load(dt_bias.At(Index(group)));
+    if (problem.gate == KDA_GATE_BOUNDED) shift = shift * scale;
+  }
+  Store(gate_shift, shift);
+
+  // What the dummy chunks at the start read.
+  for (const Packed* p : {&l_both, &l_diag, &l_off, &t_work, &t_done, &product, &qk_next, &qk, &kg_next,
+                          &kg, &aqk_next, &aqk}) {
+    Zero(b, p->ref());
+  }
+  for (const Ref* r : {&decay_new, &decay_next, &decay}) Store(*r, 0.0);
+  Store(beta_next, 0.0);
+  Zero(b, state.At(kStateRing));
+  for (const Ref* buffer : {&q_in, &k_in, &v_in, &g_in}) {
+    for (int64_t i = 0; i < 2; ++i) {
+      Zero(b, buffer->At(i).Words().Slice(1, kBufferRows - kChunk, kChunk));
+    }
+  }
+}
+
+// beta of the step's chunk along the lanes of each pair, [h0 c0 | h1 c0 | h0 c1 | h1 c1]: rows of the
+// window in, lanes out, by a product with a 0/1 matrix per half of the pair.
+void Kernel::PrepareBeta() {
+  const Builder::Label label(b, "beta");
+  const int64_t window = MegaBetaWindow(problem), tile = window - kChunk;
+  const Value token = Entry(table.token, step);
+  const Value first = Min(token & static_cast<uint32_t>(-tile),
+                          static_cast<double>(MegaBetaRows(problem) - window));
+  const Value offset = token - first;
+  const Shape shape = {window, heads};
+  Value x = Cast(Load(beta_in.At(Index(slot))), DType::kF32);
+  const Value at = b->Iota(shape, 0) - BroadcastTo(offset, shape);
+  const Value none = b->Constant(DType::kI32, 0, shape);
+  if (problem.beta_logits) x = Tanh(x * 0.5) * 0.5 + 0.5;
+  x = Select((at >= none) & (at < BroadcastTo(valid_a, shape)), x, 0.0);
+  const Shape lanes = {window, kDim};
+  const Value l = b->Iota(lanes, 1);
+  const Value token_of_lane = (ir::ShiftRight(l, 6) << 5) + (l & 31u);
+  const Value hit = (b->Iota(lanes, 0) - BroadcastTo(offset, lanes)) == token_of_lane;
+  for (int half = 0; half < 2; ++half) {
+    const Value mine = hit & ((ir::ShiftRight(l, 5) & 1u) == half);
+    Value in_lanes;
+    if (problem.beta_dtype == DType::kBF16 && !problem.beta_logits) {
+      in_lanes = DotTN(Cast(x, DType::kBF16), Cast(Ones(mine), DType::kBF16));
+    } else {
+      in_lanes = DotTN(x, Ones(mine), ir::Precision::kF32);
+    }
+    Store(half == 0 ? beta_even : beta_odd, in_lanes);
+  }
+}
+
+namespace {
+
+// softplus(x) / ln 2 of x in units of ln 2.
+Value Softplus2(Value x) {
+  return Max(x, 0.0) + Log(Exp2(-Abs(x)) + 1.0) * kLog2E;
+}
+
+}  // namespace
+
+std::vector<Stage> Kernel::GateCumsum() {
+  const double c = problem.gate == KDA_GATE_BOUNDED ? problem.lower_bound * kLog2E / 2 : 0;
+  const Shape rows = {kChunk, kDim};
+  const Value inside = row < BroadcastTo(valid_a, rows);
+  const Value factor = Select(inside, b->Constant(DType::kF32, c, rows), 0.0);
+  const auto activate = [this, c, inside, factor](int pair) {
+    const Builder::Label label(b, "gate_cumsum", 2 * pair);
+    const Pair x = LoadPair(g_in, pair);
+    std::vector<Value> hi, lo;
+    for (int e = 0; e < 2; ++e) {
+      const Value scale = Load(gate_scale.Rows(2 * pair + e, 1));
+      const Value shift = Load(gate_shift.Rows(2 * pair + e, 1));
+      Value g2;
+      if (problem.gate == KDA_GATE_BOUNDED) {
+        g2 = Tanh(x.head[e] * scale + shift) * factor + factor;
+      } else if (problem.gate == KDA_GATE_SOFTPLUS) {
+        g2 = Select(inside, -(Softplus2((x.head[e] + shift) * kLog2E) * scale), 0.0);
+      } else {
+        g2 = Select(inside, x.head[e] * kLog2E, 0.0);
+      }
+      if (!bounded) g2 = Max(g2, -400.0);  // e^-277 is 0; sums stay finite
+      const Value high = Bits(Bits(g2, DType::kI32) & 0xffff0000u, DType::kF32);
+      hi.push_back(Cast(high, DType::kBF16));
+      lo.push_back(Cast(g2 - high, DType::kBF16));
+    }
+    gate_hi_lo[static_cast<size_t>(pair)] = Concat({Concat(hi, 1), Concat(lo, 1)}, 0);
+    (void)c;
+  };
+  const auto sum = [this](int pair) {
+    const Builder::Label label(b, "gate_cumsum", 2 * pair);
+    prefix[static_cast<size_t>(pair)] =
+        Dot(prefix_matrix.Get(0), gate_hi_lo[static_cast<size_t>(pair)]);
+  };
+  return {activate, sum};
+}
+
+}  // namespace kda::tpu::mega

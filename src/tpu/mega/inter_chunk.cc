@@ -1,0 +1,57 @@
+// Stage inter_chunk of the mega kernel: the recurrence over chunks, S [128, 128] fp32 per head.
+//
+//   [q 2^G; k 2^G] S                one product per head, S rounded to bf16
+//   v_new = T (v - (k 2^G) S)       both heads of a pair in one product
+//   S    <- 2^G[last] S + (beta kg)^T v_new
+//
+// beta has been folded into L, Aqk and kg: v_new here is what the equations call v_new / beta.
+#include "tpu/mega/kernel.h"
+
+namespace kda::tpu::mega {
+
+namespace {
+
+// Two heads' [64, 128] as the right side for a pair's [*, 128] lanes [h0 c0 | h1 c0 | h0 c1 | h1 c1].
+Value PairWeights(Value a, Value b) {
+  const Value zero = a.builder()->Constant(a.dtype(), 0, {kBlock, kDim});
+  return Concat({Concat({Rows(a, 0, 32), zero}, 1), Concat({zero, Rows(b, 0, 32)}, 1),
+                 Concat({Rows(a, 32, 32), zero}, 1), Concat({zero, Rows(b, 32, 32)}, 1)},
+                0);
+}
+
+}  // namespace
+
+std::vector<Stage> Kernel::InterChunk() {
+  const auto read_state = [this](int pair) {
+    const Builder::Label label(b, "inter_chunk", 2 * pair);
+    for (int e = 0; e < 2; ++e) {
+      const Value s = Load(state.At({Index(state_c), Index(2 * pair + e)}));
+      read[static_cast<size_t>(pair)].head[e] = Dot(qk.Get(2 * pair + e), Cast(s, DType::kBF16));
+    }
+  };
+  const auto solve = [this](int pair) {
+    const Builder::Label label(b, "inter_chunk", 2 * pair);
+    const auto p = static_cast<size_t>(pair);
+    const Pair vv = LoadPair(v_in, pair);
+    Value z[2];
+    for (int e = 0; e < 2; ++e) {
+      z[e] = Cast(vv.head[e] - Rows(read[p].head[e], kChunk, kChunk), DType::kBF16);
+    }
+    v_new[p] = Cast(Dot(t_done.Get(pair), PairWeights(z[0], z[1])), DType::kBF16);  // [64, 256]
+    t_read[p] = true;
+  };
+  const auto apply = [this](int pair) {
+    const Builder::Label label(b, "inter_chunk", 2 * pair);
+    const auto p = static_cast<size_t>(pair);
+    update[p] = Dot(Concat({aqk.Get(pair), kg.Get(pair)}, 0),
+                    PairWeights(Cols(v_new[p], 0, kDim), Cols(v_new[p], kDim, kDim)));  // [192, 256]
+    aqk.SetWords(pair, aqk_next.Words(pair));
+    for (int e = 0; e < 2; ++e) qk.SetWords(2 * pair + e, qk_next.Words(2 * pair + e));
+    const Value beta_row = BroadcastTo(Load(beta_next.Rows(pair, 1)), {kDim, kDim});
+    kg.Set(pair, Transpose(kg_next.Get(pair)) * Cast(beta_row, DType::kBF16));
+    qk_read[p] = true;
+  };
+  return {read_state, solve, apply};
+}
+
+}  // namespace kda::tpu::mega

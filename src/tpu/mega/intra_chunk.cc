@@ -1,0 +1,107 @@
+// Stage intra_chunk of the mega kernel (bounded gates): what the tokens of a chunk mean to each other.
+//
+//   q~_i = q_i 2^D_i    k~_i = k_i 2^D_i    k^_j = k_j 2^-D_j                       bf16
+//   Aqk[i, j] = scale beta_j q~_i . k^_j    j <= i                          fp32 sums, stored bf16
+//   Ln[i, j]  = -beta_j k~_i . k^_j         j <  i
+//
+// within a block of 32 rows; for rows of the second block and columns of the first, k^_j = k_j 2^(m1 - G_j)
+// instead (its own exponent: a product of two exponentials would underflow). beta stands with the
+// column, along the lanes. For stages inter_chunk and output, in bf16:
+//
+//   qk = [scale q 2^G; k 2^G]   [128, 128] per head        kg = k 2^(G_last - G)   [128, 128] per pair
+#include "tpu/mega/kernel.h"
+
+namespace kda::tpu::mega {
+
+namespace {
+
+Value ToBF16(Value x) { return Cast(x, DType::kBF16); }
+
+// [a | 0; 0 | b]
+Value BlockDiagonal(Value a, Value b) {
+  const Value zero = a.builder()->Constant(a.dtype(), 0, a.shape());
+  return Concat({Concat({a, zero}, 1), Concat({zero, b}, 1)}, 0);
+}
+
+}  // namespace
+
+std::vector<Stage> Kernel::IntraChunk() {
+  const auto decay_rows = [this](int pair) {
+    const Builder::Label label(b, "intra_chunk", 2 * pair);
+    const auto p = static_cast<size_t>(pair);
+    const Pair qq = LoadPair(q_in, pair), kk = LoadPair(k_in, pair);
+    for (int e = 0; e < 2; ++e) {
+      Value qe = qq.head[e], ke = kk.head[e];
+      if (problem.qk_l2norm) {
+        qe = qe * BroadcastTo(Rsqrt(ReduceSum(qe * qe, 1) + 1e-6), {kChunk, kDim});
+        ke = ke * BroadcastTo(Rsqrt(ReduceSum(ke * ke, 1) + 1e-6), {kChunk, kDim});
+      }
+      const Value sums = Cols(prefix[p], e * kDim, kDim);
+      const Value d = Rows(sums, 0, kChunk);
+      const Value up = Exp2(d), down = Exp2(-d);
+      const Value cross = Exp2(Rows(sums, 69, 1) - Rows(d, 0, kBlock));
+      exponents[p].head[e] = Exp2(Rows(sums, 64, 8));
+      q_up[p].head[e] = ToBF16(qe * up);
+      k_up[p].head[e] = ToBF16(ke * up);
+      k_down[p].head[e] = ToBF16(ke * down);
+      k_cross[p].head[e] = ToBF16(Rows(ke, 0, kBlock) * cross);
+    }
+  };
+
+  const auto products = [this](int pair) {
+    const Builder::Label label(b, "intra_chunk", 2 * pair);
+    const auto p = static_cast<size_t>(pair);
+    const auto queries_and_keys = [&](int64_t from) {  // [64, 256], both heads side by side
+      std::vector<Value> sides;
+      for (int e = 0; e < 2; ++e) {
+        sides.push_back(Concat({Rows(q_up[p].head[e], from, kBlock), Rows(k_up[p].head[e], from, kBlock)}, 0));
+      }
+      return Concat(sides, 1);
+    };
+    const auto keys = [&](const Pair& of, int64_t from) {  // [64, 256]
+      return BlockDiagonal(Rows(of.head[0], from, kBlock), Rows(of.head[1], from, kBlock));
+    };
+    x0[p] = DotNT(queries_and_keys(0), keys(k_down[p], 0));  // [64, 64]: q, then k rows
+    x1[p] = DotNT(queries_and_keys(kBlock),
+                  Concat({keys(k_cross[p], 0), keys(k_down[p], kBlock)}, 0));  // [64, 128]
+    std::vector<Value> kg_blocks[2];
+    for (int e = 0; e < 2; ++e) {
+      const auto factor = [&](int64_t row, double by) {
+        const Value f = Rows(exponents[p].head[e], row, 1);
+        return ToBF16(BroadcastTo(by == 1 ? f : f * by, {kBlock, kDim}));
+      };
+      const Value qe = q_up[p].head[e], ke = k_up[p].head[e], kd = k_down[p].head[e];
+      Require(qk_read[p], "qk_next is overwritten before stage C has copied it");
+      qk_next.Set(2 * pair + e,
+                  Concat({Rows(qe, 0, 32) * factor(0, problem.scale),
+                          Rows(qe, 32, 32) * factor(1, problem.scale), Rows(ke, 0, 32) * factor(0, 1),
+                          Rows(ke, 32, 32) * factor(1, 1)},
+                         0));
+      kg_blocks[0].push_back(Rows(kd, 0, 32) * factor(2, 1));
+      kg_blocks[1].push_back(Rows(kd, 32, 32) * factor(3, 1));
+      Store(decay_new.Rows(2 * pair + e, 1), Rows(exponents[p].head[e], 4, 1));
+    }
+    kg_next.Set(pair, Concat({kg_blocks[0][0], kg_blocks[0][1], kg_blocks[1][0], kg_blocks[1][1]}, 0));
+    Store(beta_next.Rows(pair, 1), BetaRow(pair));
+  };
+
+  const auto finish = [this](int pair) {
+    const Builder::Label label(b, "intra_chunk", 2 * pair);
+    const auto p = static_cast<size_t>(pair);
+    const Value beta_row = BetaRow(pair);
+    const auto widen = [&](Value x) {
+      return Concat({x, b->Constant(DType::kF32, 0, {kBlock, kDim / 2})}, 1);
+    };
+    const Value scores = Concat({widen(Rows(x0[p], 0, kBlock)), Rows(x1[p], 0, kBlock)}, 0);
+    aqk_next.Set(pair, ToBF16(Select(causal, scores * (beta_row * problem.scale), 0.0)));
+    const Value k0 = widen(Rows(x0[p], kBlock, kBlock)), k1 = Rows(x1[p], kBlock, kBlock);
+    const Value minus = -beta_row;
+    Require(l_read[p], "l_both is overwritten before stage B has copied it");
+    l_both.Set(pair, ToBF16(Concat({Select(strictly_lower, Select(low_lanes, k0, k1) * minus, 0.0),
+                                    k1 * minus},
+                                   0)));
+  };
+  return {decay_rows, products, finish};
+}
+
+}  // namespace kda::tpu::mega

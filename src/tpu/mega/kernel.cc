@@ -1,0 +1,114 @@
+#include "tpu/mega/kernel.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kda::tpu::mega {
+
+namespace {
+
+// Prefix sums within a block run from its middle token: exponents then lie within 16 gates of zero on
+// either side, and e^(+-) of 16 gates must fit fp32.
+bool FitsBlocks(const TpuProblem& p) {
+  return p.gate == KDA_GATE_BOUNDED && kBlock / 2 * -p.lower_bound / std::log(2.0) <= 126;
+}
+
+}  // namespace
+
+Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
+    : b(builder),
+      problem(p),
+      options(o),
+      heads(MegaHeadGroup(p.heads)),
+      groups(heads == 0 ? 0 : p.heads / heads),
+      pairs(static_cast<int>(heads / 2)),
+      copy_rows(std::min(kChunk, p.tokens)),
+      bounded(FitsBlocks(p)) {
+  if (heads == 0) throw ir::BuildError("mega: the number of heads must be a multiple of 8");
+  if (p.tokens < 1 || p.sequences < 1) throw ir::BuildError("mega: no tokens or no sequences");
+  const int64_t T = p.tokens, H = p.heads, N = p.sequences, blocks = heads / 8;
+  const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
+  b->Grid({groups});
+  cu_seqlens = b->Prefetch("cu_seqlens", i32, {N + 1});
+  if (p.slots > 0) {
+    initial_slots = b->Prefetch("initial_slots", i32, {N});
+    final_slots = b->Prefetch("final_slots", i32, {N});
+  }
+  if (p.gate != KDA_GATE_LOG) {
+    if (p.has_a_log) a_log = b->InputVmem("a_log", f32, {groups, 1, heads});
+    if (p.has_dt_bias) dt_bias = b->InputVmem("dt_bias", f32, {groups, heads, kDim});
+  }
+  q = b->Input("q", bf16, {T, H, kDim});
+  k = b->Input("k", bf16, {T, H, kDim});
+  v = b->Input("v", bf16, {T, H, kDim});
+  g = b->Input("g", bf16, {T, H, kDim});
+  beta = b->Input("beta", p.beta_dtype, {groups, MegaBetaRows(p), heads});
+  const int64_t states = p.slots > 0 ? p.slots : N;
+  const Shape state_shape = {states, H, kDim, kDim};
+  if (p.initial_state) initial_state = b->Input("initial_state", f32, state_shape);
+  this->o = b->Output("o", bf16, {T, H, kDim});
+  if (p.final_state) final_state = b->Output("final_state", f32, state_shape);
+  if (p.slots > 0 && p.initial_state && p.final_state) b->Alias("initial_state", "final_state");
+
+  const Shape in = {2, blocks, kBufferRows, 8, kDim};
+  q_in = b->Scratch("q_in", bf16, in);
+  k_in = b->Scratch("k_in", bf16, in);
+  v_in = b->Scratch("v_in", bf16, in);
+  g_in = b->Scratch("g_in", bf16, in);
+  beta_in = b->Scratch("beta_in", p.beta_dtype, {2, MegaBetaWindow(p), heads});
+  o_out = b->Scratch("o_out", bf16, {2, kChunk, heads, kDim});
+  state = b->Scratch("state", f32, {kStateRing + 1, heads, kDim, kDim});
+  gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});
+  gate_shift = b->Scratch("gate_shift", f32, {heads, kDim});
+  beta_even = b->Scratch("beta_even", f32, {heads, kDim});
+  beta_odd = b->Scratch("beta_odd", f32, {heads, kDim});
+  prefix_matrix = Packed(b, "prefix_matrix", 1, 80);
+  level_masks = Packed(b, "level_masks", 6, kBlock);
+  const int64_t P = pairs;
+  l_both = Packed(b, "l_both", P, 64);
+  l_diag = Packed(b, "l_diag", P, 64);
+  l_off = Packed(b, "l_off", P, 32);
+  t_work = Packed(b, "t_work", P, 64);
+  t_done = Packed(b, "t_done", P, 64);
+  product = Packed(b, "product", P, 32);
+  qk_next = Packed(b, "qk_next", 2 * P, 128);
+  qk = Packed(b, "qk", 2 * P, 128);
+  kg_next = Packed(b, "kg_next", P, 128);
+  kg = Packed(b, "kg", P, 128);
+  aqk_next = Packed(b, "aqk_next", P, 64);
+  aqk = Packed(b, "aqk", P, 64);
+  decay_new = b->Scratch("decay_new", f32, {heads, kDim});
+  decay_next = b->Scratch("decay_next", f32, {heads, kDim});
+  decay = b->Scratch("decay", f32, {heads, kDim});
+  beta_next = b->Scratch("beta_next", f32, {P, kDim});
+  for (Ref* field : {&table.token, &table.valid, &table.rows, &table.first, &table.last,
+                     &table.sequence, &table.state}) {
+    *field = b->ScratchSmem("table_" + std::to_string(field - &table.token), i32, {kRing});
+  }
+  walk = b->ScratchSmem("walk", i32, {3});
+  in_semaphore = b->Semaphores("in_semaphore", 2);
+  v_semaphore = b->Semaphores("v_semaphore", 2);
+  o_semaphore = b->Semaphores("o_semaphore", 2);
+  state_in_semaphore = b->Semaphores("state_in_semaphore", kStateRing + 1);
+  state_out_semaphore = b->Semaphores("state_out_semaphore", kStateRing + 1);
+
+  const auto n = static_cast<size_t>(pairs);
+  for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update}) values->resize(n);
+  for (auto* values : {&exponents, &q_up, &k_up, &k_down, &k_cross, &read, &v_pair}) {
+    values->resize(n);
+  }
+}
+
+Pair Kernel::LoadPair(const Ref& buffer, int pair) const {
+  // A word of the buffer holds two heads of one token: every fourth row of [tokens * 4, 128] is a pair.
+  const Ref words = buffer.At({Index(slot), Index(pair / 4)}).Words().Reshape({kBufferRows * 4, kDim});
+  const Value w = LoadStrided(words, (kBufferRows - kChunk) * 4 + pair % 4, kChunk, 4);
+  return {{Bits(w << 16, DType::kF32), Bits(w & 0xffff0000u, DType::kF32)}};
+}
+
+void Kernel::StorePair(int pair, Value low, Value high) const {
+  const Ref words = o_out.At(slot).Words().Reshape({kChunk * heads / 2, kDim});
+  StoreStrided(words, pair, heads / 2, PackPair(low, high));
+}
+
+}  // namespace kda::tpu::mega

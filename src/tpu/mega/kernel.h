@@ -1,0 +1,162 @@
+// The mega kernel's memory and what its stages share.
+#ifndef KDA_TPU_MEGA_KERNEL_H_
+#define KDA_TPU_MEGA_KERNEL_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tpu/ir/builder.h"
+#include "tpu/mega/emission.h"
+#include "tpu/mega/mega.h"
+#include "tpu/problem.h"
+
+namespace kda::tpu::mega {
+
+using ir::Builder;
+using ir::Concat;
+using ir::DType;
+using ir::Index;
+using ir::Ref;
+using ir::Shape;
+using ir::Value;
+
+inline constexpr int64_t kBlock = 32;      // rows of a block: half a chunk
+inline constexpr int64_t kRing = 8;        // chunks whose table entries are kept
+inline constexpr int64_t kStateRing = 3;   // sequences whose states are on chip; one more is a dummy's
+inline constexpr int64_t kBufferRows = 128;  // a chunk's rows are the last 64; see Copies
+
+// bf16 matrices [n][rows, 128], kept as 32-bit words, two rows in one: whole registers.
+class Packed {
+ public:
+  Packed() = default;
+  Packed(Builder* b, const std::string& name, int64_t n, int64_t rows)
+      : ref_(b->Scratch(name, DType::kI32, {n, rows / 2, kDim})) {}
+  Value Words(int i) const { return ir::Load(ref_.At(i)); }
+  Value Words(int i, int64_t row, int64_t rows) const { return ir::Load(Part(i, row, rows)); }
+  void SetWords(int i, Value words) const { ir::Store(ref_.At(i), words); }
+  void SetWords(int i, int64_t row, int64_t rows, Value words) const {
+    ir::Store(Part(i, row, rows), words);
+  }
+  Value Get(int i) const { return ir::Bits(Words(i), DType::kBF16); }
+  Value Get(int i, int64_t row, int64_t rows) const {
+    return ir::Bits(Words(i, row, rows), DType::kBF16);
+  }
+  void Set(int i, Value bf16) const { SetWords(i, ir::Bits(bf16, DType::kI32)); }
+  void Set(int i, int64_t row, int64_t rows, Value bf16) const {
+    SetWords(i, row, rows, ir::Bits(bf16, DType::kI32));
+  }
+  const Ref& ref() const { return ref_; }
+
+ private:
+  Ref Part(int i, int64_t row, int64_t rows) const { return ref_.At(i).Rows(row / 2, rows / 2); }
+  Ref ref_;
+};
+
+// The chunks' table, in SMEM: one entry per chunk, in a ring.
+struct ChunkTable {
+  Ref token;     // the first, along T
+  Ref valid;     // tokens of a sequence that is not skipped; rows beyond are zeros
+  Ref rows;      // rows of o to write: as many tokens as there are, skipped or not
+  Ref first, last;  // 1: of its sequence
+  Ref sequence;
+  Ref state;     // place in the ring of states
+};
+
+inline void Require(bool ok, const char* what) {
+  if (!ok) throw ir::BuildError(what);
+}
+
+// A pair of heads' vectors of one chunk.
+struct Pair {
+  Value head[2];
+};
+
+struct Kernel {
+  Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o);
+
+  // chunks.cc: the table, copies in and out, states.
+  void StartWalk();
+  Value CountChunks();
+  void WalkTo(Value chunk);  // fills the entry of the chunk after those so far
+  Value Entry(const Ref& field, Value chunk) const;
+  void StartInputs(Value step, Value slot);
+  void WaitInputs(Value slot);
+  void ZeroTails();
+  void MoveStatesIn(Value step);
+  void MoveStatesOut(Value step);
+  void StartOutput(Value step);
+  void WaitOutput(Value step);
+  void ZeroUnowned(Value from);
+  void Finish(Value steps);
+
+  // Rows of heads 2 pair and 2 pair + 1 of the chunk in a buffer, in fp32, and back.
+  Pair LoadPair(const Ref& buffer, int pair) const;
+  void StorePair(int pair, Value low, Value high) const;
+
+  // The stages, in the order of their names' files; each returns its steps.
+  void PrepareConstants();
+  void PrepareStep();
+  void PrepareBeta();
+  std::vector<Stage> GateCumsum();
+  std::vector<Stage> IntraChunk();
+  std::vector<Stage> Solve();
+  std::vector<Stage> InterChunk();
+  std::vector<Stage> Output();
+  void FinishStep();
+
+  Value BetaRow(int pair) const;        // [1, 128], along a pair's lanes
+  Value Weights(Value words) const;     // solve.cc
+  Value Quad(Value product) const;
+
+  Builder* const b;
+  const TpuProblem problem;
+  const MegaOptions options;
+  const int64_t heads;   // of a step
+  const int64_t groups;  // of heads
+  const int pairs;
+  const int64_t copy_rows;  // of a chunk that one copy moves: 64, or all there are
+  bool bounded;             // exponents of a block fit fp32 (see gate_cumsum.cc)
+
+  // Arguments.
+  Ref cu_seqlens, initial_slots, final_slots;
+  Ref a_log, dt_bias, q, k, v, g, beta, initial_state;
+  Ref o, final_state;
+
+  // Scratch.
+  Ref q_in, k_in, v_in, g_in;  // [2, heads / 8, kBufferRows, 8, 128] bf16
+  Ref beta_in;                 // [2, rows, heads]
+  Ref o_out;                   // [2, 64, heads, 128] bf16
+  Ref state;                   // [kStateRing + 1, heads, 128, 128] fp32
+  Ref gate_scale, gate_shift;  // [heads, 128]
+  Ref beta_even, beta_odd;     // [heads, 128]: beta along the lanes of a pair
+  Packed prefix_matrix;        // [1][80, 128]
+  Packed level_masks;          // [6][32, 128]
+  Packed l_both, l_diag, l_off, t_work, t_done, product;
+  Packed qk_next, qk, kg_next, kg, aqk_next, aqk;
+  Ref decay_new, decay_next, decay;  // [heads, 128]: e^G[last]
+  Ref beta_next;                     // [pairs, 128]
+  ChunkTable table;
+  Ref walk;  // SMEM: the next chunk's sequence, its offset in it, its place in the ring of states
+  Ref in_semaphore, v_semaphore, o_semaphore, state_in_semaphore, state_out_semaphore;
+
+  // Of the step being written.
+  Value step, slot, head0;
+  Value group;
+  Value valid_a, valid_c, state_c;
+  Value row, lane;            // iota [64, 128]
+  Value causal, low_lanes;    // masks
+  Value strictly_lower;       // of a 32-row quad
+  Value lanes_h0, lanes_h1, lanes_low, lanes_high;  // word masks [16, 128]
+  Value decay_columns;        // [128, heads]
+  std::vector<Value> gate_hi_lo, prefix, x0, x1;
+  std::vector<Pair> exponents, q_up, k_up, k_down, k_cross;
+  std::vector<Pair> read, v_pair;
+  std::vector<Value> v_new, update;
+  // What an order of emission must respect: a pair's memory is read before it is written again.
+  std::vector<bool> qk_read, l_read, t_read;
+};
+
+}  // namespace kda::tpu::mega
+
+#endif  // KDA_TPU_MEGA_KERNEL_H_

@@ -1,0 +1,166 @@
+#include "tpu/mega/mega.h"
+
+#include <algorithm>
+
+#include "tpu/mega/kernel.h"
+
+namespace kda::tpu {
+
+using ir::DType;
+using ir::Index;
+using ir::Value;
+
+int64_t MegaHeadGroup(int64_t heads) {
+  for (int64_t group : {24, 16, 8}) {
+    if (heads > 0 && heads % group == 0) return group;
+  }
+  return 0;
+}
+
+int64_t MegaBetaWindow(const TpuProblem& p) {
+  return kChunk + (p.beta_dtype == DType::kBF16 ? 16 : 8);
+}
+
+int64_t MegaBetaRows(const TpuProblem& p) {
+  const int64_t window = MegaBetaWindow(p), tile = window - kChunk;
+  return std::max((p.tokens + tile - 1) / tile * tile, window);
+}
+
+namespace mega {
+
+namespace {
+
+// [64, 128] masks and lane patterns of one step.
+void PrepareMasks(Kernel* kernel) {
+  ir::Builder* const b = kernel->b;
+  const ir::Shape rows = {kChunk, kDim}, block = {kBlock, kDim}, words = {kBlock / 2, kDim};
+  kernel->row = b->Iota(rows, 0);
+  kernel->lane = b->Iota(rows, 1);
+  const Value lane = kernel->lane;
+  const Value column = (ir::ShiftRight(lane, 6) << 5) + (lane & 31u);
+  kernel->causal = kernel->row >= column;
+  kernel->low_lanes = Rows(lane, 0, kBlock) < 64;
+  kernel->strictly_lower = b->Iota(block, 0) > (b->Iota(block, 1) & 31u);
+  const Value w = b->Iota(words, 1);
+  const Value ones = b->Constant(DType::kI32, -1, words);
+  kernel->lanes_h0 = Select((ir::ShiftRight(w, 5) & 1u) == 0, ones, 0.0);
+  kernel->lanes_h1 = ~kernel->lanes_h0;
+  kernel->lanes_low = Select(w < 64, ones, 0.0);
+  kernel->lanes_high = ~kernel->lanes_low;
+}
+
+}  // namespace
+
+void Kernel::PrepareStep() {
+  valid_a = Entry(table.valid, step);
+  valid_c = Entry(table.valid, step - 2.0);
+  state_c = Entry(table.state, step - 2.0);
+}
+
+Value Kernel::BetaRow(int pair) const {
+  return Load(beta_even.Rows(2 * pair, 1)) + Load(beta_odd.Rows(2 * pair + 1, 1));
+}
+
+void Kernel::FinishStep() {
+  Store(decay, Load(decay_next));
+  Store(decay_next, Load(decay_new));
+}
+
+namespace {
+
+void WriteStep(Kernel* k) {
+  // A branch cuts the code in two that the scheduler does not mix: the one of ZeroTails comes first, so
+  // that everything else is one piece with the arithmetic.
+  k->slot = k->step & 1u;
+  k->PrepareStep();
+  k->WaitInputs(k->slot);
+  k->ZeroTails();
+  k->WalkTo(k->step + 1.0);
+  k->MoveStatesIn(k->step);
+  k->StartInputs(k->step + 1.0, 1.0 - k->slot);
+  PrepareMasks(k);
+  k->PrepareBeta();
+  k->decay_columns = Transpose(Load(k->decay));
+  const auto count = static_cast<size_t>(k->pairs);
+  k->qk_read.assign(count, false);
+  k->l_read.assign(count, false);
+  k->t_read.assign(count, false);
+
+  const auto join = [](std::vector<Stage> a, const std::vector<Stage>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  const MegaOptions& o = k->options;
+  const std::vector<Step> a = Skewed(k->pairs, join(k->GateCumsum(), k->IntraChunk()), o.lag_a);
+  const std::vector<Step> c = Skewed(k->pairs, join(k->InterChunk(), k->Output()), o.lag_c);
+  const std::vector<Step> b = StageMajor(k->pairs, k->Solve());
+  Merge({{c, o.start_c, o.end_c}, {b, o.start_b, o.end_b}, {a, o.start_a, o.end_a}});
+
+  k->FinishStep();
+  k->WaitOutput(k->step - 1.0);
+  k->StartOutput(k->step);
+  k->MoveStatesOut(k->step);
+}
+
+}  // namespace
+}  // namespace mega
+
+ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options) {
+  ir::Builder builder("kda_mega");
+  mega::Kernel kernel(&builder, problem, options);
+  builder.VmemLimit(100 << 20);
+  builder.SideEffects();
+  builder.NoBoundsChecks();  // the evaluator checks every address of the same program
+  const ir::Builder::Label label(&builder, "chunks");
+  kernel.group = builder.GridIndex(0);
+  kernel.head0 = ir::AssumeMultiple(kernel.group * static_cast<double>(kernel.heads), 8);
+  kernel.PrepareConstants();
+  const Value chunks = kernel.CountChunks();
+  kernel.StartWalk();
+  const Value zero = builder.Constant(DType::kI32, 0);
+  kernel.WalkTo(zero);
+  kernel.StartInputs(zero, zero);
+  const Value steps = chunks + 2.0;
+  const ir::Builder::Label steps_label(&builder, "steps");
+  builder.For(0, Index(steps), [&](Value step) {
+    kernel.step = step;
+    mega::WriteStep(&kernel);
+  });
+  kernel.Finish(steps);
+  return builder.Take();
+}
+
+void BuildMega(const TpuProblem& p, hlo::Module* m, const MegaOptions& options) {
+  ir::Program program = BuildMegaKernel(p, options);
+  const int64_t T = p.tokens, H = p.heads, N = p.sequences, group = MegaHeadGroup(H);
+  const int64_t states = p.slots > 0 ? p.slots : N;
+  const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
+  std::vector<hlo::Value> operands = {m->Input("cu_seqlens", {i32, {N + 1}})};
+  if (p.slots > 0) {
+    operands.push_back(m->Input("initial_slots", {i32, {N}}));
+    operands.push_back(m->Input("final_slots", {i32, {N}}));
+  }
+  if (p.gate != KDA_GATE_LOG) {
+    if (p.has_a_log) {
+      operands.push_back(Reshape(m->Input("A_log", {f32, {H}}), {H / group, 1, group}));
+    }
+    if (p.has_dt_bias) {
+      operands.push_back(Reshape(m->Input("dt_bias", {f32, {H, kDim}}), {H / group, group, kDim}));
+    }
+  }
+  for (const char* name : {"q", "k", "v", "g"}) {
+    operands.push_back(Reshape(m->Input(name, {bf16, {1, T, H, kDim}}), {T, H, kDim}));
+  }
+  const hlo::Value beta = m->Input("beta", {p.beta_dtype, {1, T, H}});
+  const hlo::Value grouped =
+      Transpose(Reshape(beta, {T, H / group, group}), {1, 0, 2});
+  operands.push_back(Pad(grouped, 1, 0, MegaBetaRows(p) - T, 0));
+  if (p.initial_state) {
+    operands.push_back(m->Input("initial_state", {f32, {states, H, kDim, kDim}}));
+  }
+  const std::vector<hlo::Value> results = m->Call(std::move(program), operands);
+  m->Output("o", Reshape(results[0], {1, T, H, kDim}));
+  if (p.final_state) m->Output("final_state", results[1]);
+}
+
+}  // namespace kda::tpu

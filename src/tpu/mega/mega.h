@@ -1,0 +1,49 @@
+// The mega kernel: KDA prefill in one kernel per call, from q, k, v, g [T, H, 128] as they lie in HBM
+// to o and the final states. Nothing else touches HBM.
+//
+// A loop over the chunks that exist, of every sequence in turn; all heads of a group in one step; three
+// stages of three successive chunks side by side in one straight piece of code, so that the matrix units
+// always have independent work:
+//
+//   A  gate_cumsum, intra_chunk   of chunk s        q~, k~, Aqk, L
+//   B  solve                      of chunk s - 1    T = (I + L)^-1
+//   C  inter_chunk, output        of chunk s - 2    v_new = T (v - k^ S), o, S
+//
+// Heads go in pairs side by side in the lanes, in 32-token blocks: [h0 c0 | h1 c0 | h0 c1 | h1 c1].
+#ifndef KDA_TPU_MEGA_MEGA_H_
+#define KDA_TPU_MEGA_MEGA_H_
+
+#include "tpu/hlo/module.h"
+#include "tpu/ir/program.h"
+#include "tpu/problem.h"
+
+namespace kda::tpu {
+
+struct MegaOptions {
+  // The order of emission (mega/emission.h): where each stage's track lies and how far its pairs of
+  // heads are apart. Found by search for v6e at 16 heads.
+  double start_a = 0.16, end_a = 1.14;
+  double start_b = -0.10, end_b = 1.08;
+  double start_c = -0.07, end_c = 0.79;
+  int lag_a = 4, lag_c = 5;
+};
+
+// Throws ir::BuildError where the problem is one the kernel does not take.
+ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options = {});
+
+// The whole of a prefill as a module: inputs q, k, v, g [1, T, H, 128], beta [1, T, H],
+// cu_seqlens [N + 1] and, as the problem has them, initial_slots and final_slots [N], A_log [H],
+// dt_bias [H, 128], initial_state [N or slots, H, 128, 128]; outputs o and final_state.
+void BuildMega(const TpuProblem& problem, hlo::Module* module, const MegaOptions& options = {});
+
+// Heads of one step: the largest of 24, 16, 8 that divides `heads`; 0 if none does.
+int64_t MegaHeadGroup(int64_t heads);
+
+// Rows of the beta array the kernel is given, [groups, rows, heads of a group]: T, padded so that a
+// window of MegaBetaWindow rows that starts at a tile holds any chunk.
+int64_t MegaBetaRows(const TpuProblem& problem);
+int64_t MegaBetaWindow(const TpuProblem& problem);
+
+}  // namespace kda::tpu
+
+#endif  // KDA_TPU_MEGA_MEGA_H_
