@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 namespace kda::tpu {
 namespace {
@@ -130,6 +131,21 @@ Unit BusiestUnit(const PredictedOperation& operation) {
   const auto& occupancy = operation.occupancy;
   return static_cast<Unit>(std::max_element(occupancy.begin(), occupancy.end()) -
                            occupancy.begin());
+}
+
+std::vector<MeasuredPoint> ParseMeasured(const std::string& csv) {
+  std::vector<MeasuredPoint> points;
+  std::istringstream lines(csv);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream row(line);
+    MeasuredPoint point;
+    char comma = 0;
+    if (row >> point.tokens >> comma >> point.batch >> comma &&
+        std::getline(row, point.implementation, ',') && row >> point.ms) {
+      points.push_back(point);
+    }
+  }
+  return points;
 }
 
 Comparison Compare(const std::vector<ComparedPoint>& points) {

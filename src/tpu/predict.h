@@ -70,6 +70,14 @@ Prediction Predict(const Schedule& schedule, const CountsByKernel& counts, const
 // The unit whose slots are fullest, which bounds a kernel that its cycles bound.
 Unit BusiestUnit(const PredictedOperation& operation);
 
+// One row of data/tpu_v6e_grid_h24.csv or _ladder_h24.csv, which begin with these columns.
+struct MeasuredPoint {
+  int64_t tokens = 0, batch = 0;  // per sequence, sequences
+  std::string implementation;     // or rung
+  double ms = 0;                  // median wall time
+};
+std::vector<MeasuredPoint> ParseMeasured(const std::string& csv);
+
 // A predicted time beside a measured one.
 struct ComparedPoint {
   std::string name;

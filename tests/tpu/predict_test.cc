@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tpu/pjrt/files.h"
 #include "tpu/schedule/bundles.h"
 #include "tpu/tiny_kernel.h"
 
@@ -108,6 +109,22 @@ TEST(Predict, OtherTargetsScaleAndAreNotFitted) {
     EXPECT_DOUBLE_EQ(constants.kernel_hbm_tb_s / targets[i].hbm_tb_s, 0.96 / 1.6);
     EXPECT_EQ(targets[i].fitted, std::string(targets[i].name).rfind("v6e", 0) == 0);
   }
+}
+
+TEST(Compare, MeasuredPoints) {
+  const std::vector<MeasuredPoint> points = ParseMeasured(
+      "S,B,impl,median_ms,p10_ms,p90_ms\n8,1,original,0.9683,0.9,1\nrubbish\n\n"
+      "1024,64,+hb,35.5214\n8,1,x\n");
+  ASSERT_EQ(points.size(), 2U);
+  EXPECT_EQ(points[0].implementation, "original");
+  EXPECT_EQ(points[1].tokens, 1024);
+  EXPECT_EQ(points[1].batch, 64);
+  EXPECT_EQ(points[1].ms, 35.5214);
+  std::string csv;
+  ASSERT_TRUE(ReadFile(KDA_DATA_DIR "/tpu_v6e_grid_h24.csv", &csv));
+  EXPECT_EQ(ParseMeasured(csv).size(), 3U * 56);
+  ASSERT_TRUE(ReadFile(KDA_DATA_DIR "/tpu_v6e_ladder_h24.csv", &csv));
+  EXPECT_EQ(ParseMeasured(csv).size(), 12U);
 }
 
 TEST(Compare, MedianAndWorst) {
