@@ -404,6 +404,26 @@ TEST(Executions, OfEveryBlock) {
   EXPECT_TRUE(executions.notes.empty());
 }
 
+// What is around a loop that may not run at all runs at most once per pass, and not without it.
+TEST(Executions, OfAGuard) {
+  const Program program = ParseBundles(
+      "  0 : { %1 = sbr.rel (%p1_p0) /* loc(\"dynamic\":4:1) */ target bundleno = 4 (0x4) }\n"
+      "  1 : { %s2_s0 = smov.u32 %s9_s0 }\n"
+      "  2 LB: > { %s3_s0 = sadd.s32 1, %s2_s0 }\n"
+      "  3 : > { %2 = sbr.rel (!%p2_p0) /* loc(\"dynamic\":4:1) */ target bundleno = 2 (0x2) }\n"
+      "  4 : { %3 = sfence }\n",
+      0);
+  EXPECT_EQ(Describe(program), "guard 1..3 in -1 of 1 'dynamic'\nloop 2..3 in 0 'dynamic'\n");
+  const auto bundles = [&](double count) {
+    KernelCounts counts;
+    counts.steps = 1;
+    counts.executions = {{"dynamic", count}};
+    return CountExecutions(program, counts).bundles;
+  };
+  EXPECT_EQ(bundles(9), (std::vector<double>{1, 1, 9, 9, 1}));
+  EXPECT_EQ(bundles(0), (std::vector<double>{1, 0, 0, 0, 1}));
+}
+
 TEST(Executions, WhatIsAssumedIsSaid) {
   Program program = ParseBundles(kBundles, 4);
   program.grid_loop = 0;
