@@ -69,8 +69,8 @@ void Kernel::WalkTo(Value chunk) {
   const Value rows = Select(live, Min(left, static_cast<double>(kChunk)), none);
   Value valid = rows;
   if (problem.slots > 0) {
-    const Value slot_of = problem.initial_state ? Load(initial_slots.At(Index(n)))
-                                                : Load(final_slots.At(Index(n)));
+    const Value slot_of =
+        problem.initial_state ? Load(initial_slots.At(Index(n))) : Load(final_slots.At(Index(n)));
     valid = Select(slot_of >= 0, rows, none);
   }
   const Value ends = left <= kChunk;
@@ -96,9 +96,9 @@ void Kernel::WalkTo(Value chunk) {
 
 namespace {
 
-// Rows [first, first + n) of T x heads of an array; heads of one group in blocks of 8.
-Ref Block8(const Ref& array, Index first, int64_t rows, Value head0, int64_t block) {
-  return array.Slice(0, first, rows).Slice(1, Index(head0 + static_cast<double>(8 * block)), 8);
+// Rows [first, first + n) of an array, heads of the group.
+Ref Tokens(const Kernel& kernel, const Ref& array, Index first, int64_t rows) {
+  return array.Slice(0, first, rows).Slice(1, Index(kernel.head0), kernel.heads);
 }
 
 }  // namespace
@@ -108,11 +108,9 @@ void Kernel::StartInputs(Value next_step, Value next_slot) {
     const Value token = Entry(table.token, chunk);
     const Value first = Min(token, static_cast<double>(problem.tokens - copy_rows));
     const Value base = first - token + static_cast<double>(kBufferRows - kChunk);
-    for (int64_t block = 0; block < heads / 8; ++block) {
-      StartCopy(Block8(array, Index(first), copy_rows, head0, block),
-                buffer.At({Index(next_slot), Index(block)}).Rows(Index(base), copy_rows),
-                semaphore.At(Index(next_slot)));
-    }
+    StartCopy(Tokens(*this, array, Index(first), copy_rows),
+              buffer.At(Index(next_slot)).Rows(Index(base), copy_rows),
+              semaphore.At(Index(next_slot)));
   };
   start(q, q_in, next_step, in_semaphore);
   start(k, k_in, next_step, in_semaphore);
@@ -121,19 +119,15 @@ void Kernel::StartInputs(Value next_step, Value next_slot) {
   const int64_t window = MegaBetaWindow(problem), tile = window - kChunk;
   const Value token = Entry(table.token, next_step);
   const Value first = AssumeMultiple(
-      Min(Multiple(token, tile), static_cast<double>(MegaBetaRows(problem) - window)),
-      tile);
+      Min(Multiple(token, tile), static_cast<double>(MegaBetaRows(problem) - window)), tile);
   StartCopy(beta.At(Index(group)).Rows(Index(first), window), beta_in.At(Index(next_slot)),
             in_semaphore.At(Index(next_slot)));
 }
 
 void Kernel::WaitInputs(Value now) {
   const auto wait = [&](const Ref& array, const Ref& buffer, const Ref& semaphore) {
-    for (int64_t block = 0; block < heads / 8; ++block) {
-      WaitCopy(Block8(array, 0, copy_rows, head0, block),
-               buffer.At({Index(now), Index(block)}).Rows(kBufferRows - kChunk, copy_rows),
-               semaphore.At(Index(now)));
-    }
+    WaitCopy(Tokens(*this, array, 0, copy_rows),
+             buffer.At(Index(now)).Rows(kBufferRows - kChunk, copy_rows), semaphore.At(Index(now)));
   };
   wait(q, q_in, in_semaphore);
   wait(k, k_in, in_semaphore);
@@ -147,18 +141,12 @@ void Kernel::WaitInputs(Value now) {
 void Kernel::ZeroTails() {
   const Builder::Label label(b, "zero_tails");
   const auto zero = [&](const std::vector<const Ref*>& buffers, Value valid) {
-    const int64_t words = kChunk * 4;  // of 8 heads
-    const Value token = ir::ShiftRight(b->Iota({words, kDim}, 0), 2);
-    const Value keep = token < BroadcastTo(valid, {words, kDim});
-    for (const Ref* buffer : buffers) {
-      for (int64_t block = 0; block < heads / 8; ++block) {
-        const Ref rows = buffer->At({Index(slot), Index(block)})
-                             .Words()
-                             .Reshape({kBufferRows * 4, kDim})
-                             .Rows((kBufferRows - kChunk) * 4, words);
-        Store(rows, Select(keep, Load(rows), b->Constant(DType::kI32, 0)));
+    b->For(Index(valid), kChunk, [&](Value token) {
+      for (const Ref* buffer : buffers) {
+        const Value row = token + static_cast<double>(kBufferRows - kChunk);
+        Store(buffer->At(Index(slot)).Words().At(Index(row)), 0.0);
       }
-    }
+    });
   };
   b->If(Min(valid_a, valid_c) < kChunk, [&] {
     b->If(valid_a < kChunk, [&] { zero({&q_in, &k_in, &g_in}, valid_a); });
@@ -176,70 +164,64 @@ Ref StateOf(const Kernel& kernel, const Ref& array, Value row) {
 
 }  // namespace
 
-// The state of the chunk that stage C now takes must be there; that of the next one is fetched.
-void Kernel::MoveStatesIn(Value now) {
-  const Value chunk = now - 2.0, next = now - 1.0;
-  const auto initial_slot = [&](Value n) {
-    return problem.slots > 0 ? Load(initial_slots.At(Index(n))) : n;
-  };
-  const auto owns = [&](Value slot_of, const std::function<void()>& body) {
-    if (problem.slots > 0) {
-      b->If(slot_of >= 0, body);
-    } else {
-      body();
-    }
-  };
-  if (problem.initial_state) {
-    const Builder::Label label(b, "state_wait");
-    b->If(Entry(table.first, chunk) == 1, [&] {
-      const Value place = Entry(table.state, chunk);
-      owns(initial_slot(Entry(table.sequence, chunk)), [&] {
-        WaitCopy(StateOf(*this, initial_state, b->Constant(DType::kI32, 0)),
-                 state.At(Index(place)), state_in_semaphore.At(Index(place)));
-      });
-    });
-  }
-  const Builder::Label label(b, "state_in");
-  b->If(Entry(table.first, next) == 1, [&] {
-    const Value place = Entry(table.state, next), n = Entry(table.sequence, next);
-    if (problem.final_state) {
-      // The place was that of the sequence three before, whose state must have left.
-      b->If(n >= kStateRing, [&] {
-        const Value before = n - static_cast<double>(kStateRing);
-        owns(problem.slots > 0 ? Load(final_slots.At(Index(before))) : n, [&] {
-          WaitCopy(state.At(Index(place)),
-                   StateOf(*this, final_state, b->Constant(DType::kI32, 0)),
-                   state_out_semaphore.At(Index(place)));
-        });
-      });
-    }
-    const auto zero = [&] {
-      b->For(0, heads, [&](Value h) { Store(state.At({Index(place), Index(h)}), 0.0); });
-    };
-    if (!problem.initial_state) return zero();
-    const Value from = initial_slot(n);
-    const auto fetch = [&] {
-      StartCopy(StateOf(*this, initial_state, from), state.At(Index(place)),
-                state_in_semaphore.At(Index(place)));
-    };
-    if (problem.slots == 0) return fetch();
-    b->If(from >= 0, fetch, zero);
-  });
+Value Kernel::SlotOf(const Ref& slots, Value n) const {
+  return problem.slots > 0 ? Load(slots.At(Index(n))) : n;
 }
 
-void Kernel::MoveStatesOut(Value now) {
+// The state of the chunk that stage C now takes must be there, and that of the sequence whose place the
+// next chunk's takes (three before) must have left.
+void Kernel::WaitStates(Value now) {
+  const Ref none = state.At(0);
+  if (problem.initial_state) {
+    const Builder::Label label(b, "state_wait");
+    const Value chunk = now - 2.0;
+    const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
+    b->If((Entry(table.first, chunk) == 1) & (SlotOf(initial_slots, n) >= 0), [&] {
+      WaitCopy(StateOf(*this, initial_state, b->Constant(DType::kI32, 0)), none,
+               state_in_semaphore.At(Index(place)));
+    });
+  }
+  if (problem.final_state) {
+    const Builder::Label label(b, "state_out_wait");
+    const Value chunk = now - 1.0;
+    const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
+    const Value before = Max(n - static_cast<double>(kStateRing), 0.0);
+    b->If((Entry(table.first, chunk) == 1) & (n >= kStateRing) & (SlotOf(final_slots, before) >= 0),
+          [&] {
+            WaitCopy(none, StateOf(*this, final_state, b->Constant(DType::kI32, 0)),
+                     state_out_semaphore.At(Index(place)));
+          });
+  }
+}
+
+// The state of the chunk that stage C takes next.
+void Kernel::MoveStateIn(Value now) {
+  const Builder::Label label(b, "state_in");
+  const Value next = now - 1.0;
+  const Value place = Entry(table.state, next), n = Entry(table.sequence, next);
+  const Value starts = Entry(table.first, next) == 1;
+  const auto zero = [&] {
+    const Builder::Label zero_label(b, "state_zero");
+    b->For(0, heads, [&](Value h) { Store(state.At({Index(place), Index(h)}), 0.0); });
+  };
+  if (!problem.initial_state) return b->If(starts, zero);
+  const Value from = SlotOf(initial_slots, n);
+  b->If(starts & (from >= 0), [&] {
+    StartCopy(StateOf(*this, initial_state, from), state.At(Index(place)),
+              state_in_semaphore.At(Index(place)));
+  });
+  if (problem.slots > 0) b->If(starts & (from < 0), zero);
+}
+
+void Kernel::MoveStateOut(Value now) {
   if (!problem.final_state) return;
   const Builder::Label label(b, "state_out");
   const Value chunk = now - 2.0;
-  b->If(Entry(table.last, chunk) == 1, [&] {
-    const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
-    const Value to = problem.slots > 0 ? Load(final_slots.At(Index(n))) : n;
-    const auto store = [&] {
-      StartCopy(state.At(Index(place)), StateOf(*this, final_state, to),
-                state_out_semaphore.At(Index(place)));
-    };
-    if (problem.slots == 0) return store();
-    b->If(to >= 0, store);
+  const Value place = Entry(table.state, chunk);
+  const Value to = SlotOf(final_slots, Entry(table.sequence, chunk));
+  b->If((Entry(table.last, chunk) == 1) & (to >= 0), [&] {
+    StartCopy(state.At(Index(place)), StateOf(*this, final_state, to),
+              state_out_semaphore.At(Index(place)));
   });
 }
 
@@ -249,46 +231,48 @@ void Kernel::MoveStatesOut(Value now) {
 // write them later: each copy starts when the one before has arrived. At the end of the array it writes
 // its own rows only, in pieces of powers of two.
 
+namespace {
+
+// The chunk's 64 rows lie within the array.
+Value FitsWhole(const Kernel& k, Value chunk) {
+  return (k.Entry(k.table.rows, chunk) > 0) &
+         (k.Entry(k.table.token, chunk) <= k.problem.tokens - kChunk);
+}
+
+}  // namespace
+
 void Kernel::StartOutput(Value now) {
-  const Builder::Label label(b, "output_copy");
   const Value chunk = now - 2.0;
   const Value token = Entry(table.token, chunk), rows = Entry(table.rows, chunk);
   const Ref semaphore = o_semaphore.At(0);
-  b->If(rows > 0, [&] {
-    const auto heads_of = [&](Index first, int64_t n) {
-      return o.Slice(0, first, n).Slice(1, Index(head0), heads);
-    };
-    const auto whole = [&] {
-      StartCopy(o_out.At(Index(slot)), heads_of(Index(token), kChunk), semaphore);
-    };
-    const auto pieces = [&] {
-      const Builder::Label pieces_label(b, "output_pieces");
-      for (int64_t n = kChunk; n >= 1; n /= 2) {
-        if (n > problem.tokens) continue;
-        b->If((rows & static_cast<uint32_t>(n)) != 0, [&] {
-          const Value from = Multiple(rows, 2 * n);
-          const Ref source = o_out.At(Index(slot)).Rows(Index(from), n);
-          const Ref target = heads_of(Index(token + from), n);
-          StartCopy(source, target, semaphore);
-          WaitCopy(source, target, semaphore);
-        });
-      }
-    };
-    if (problem.tokens < kChunk) return pieces();
-    b->If(token <= problem.tokens - kChunk, whole, pieces);
+  Value overruns = rows > 0;
+  if (problem.tokens >= kChunk) {
+    const Builder::Label label(b, "output_copy");
+    b->If(FitsWhole(*this, chunk), [&] {
+      StartCopy(o_out.At(Index(slot)), Tokens(*this, o, Index(token), kChunk), semaphore);
+    });
+    overruns = overruns & (token > problem.tokens - kChunk);
+  }
+  const Builder::Label label(b, "output_pieces");
+  b->If(overruns, [&] {
+    for (int64_t n = kChunk; n >= 1; n /= 2) {
+      if (n > problem.tokens) continue;
+      b->If((rows & static_cast<uint32_t>(n)) != 0, [&] {
+        const Value from = Multiple(rows, 2 * n);
+        const Ref source = o_out.At(Index(slot)).Rows(Index(from), n);
+        const Ref target = Tokens(*this, o, Index(token + from), n);
+        StartCopy(source, target, semaphore);
+        WaitCopy(source, target, semaphore);
+      });
+    }
   });
 }
 
 void Kernel::WaitOutput(Value now) {
   if (problem.tokens < kChunk) return;
   const Builder::Label label(b, "output_wait");
-  const Value chunk = now - 2.0;
-  b->If((Entry(table.rows, chunk) > 0) &
-            (Entry(table.token, chunk) <= problem.tokens - kChunk),
-        [&] {
-          WaitCopy(o_out.At(0), o.Slice(0, 0, kChunk).Slice(1, Index(head0), heads),
-                   o_semaphore.At(0));
-        });
+  b->If(FitsWhole(*this, now - 2.0),
+        [&] { WaitCopy(o_out.At(0), Tokens(*this, o, 0, kChunk), o_semaphore.At(0)); });
 }
 
 // Rows of o from `from` on belong to no sequence and become zeros.
@@ -305,7 +289,8 @@ void Kernel::ZeroUnowned(Value from) {
     };
     const Value whole = Quotient(count, kChunk);
     if (problem.tokens >= kChunk) {
-      b->For(0, Index(whole), [&](Value i) { write(from + i * static_cast<double>(kChunk), kChunk); });
+      b->For(0, Index(whole),
+             [&](Value i) { write(from + i * static_cast<double>(kChunk), kChunk); });
     }
     for (int64_t n = kChunk / 2; n >= 1; n /= 2) {
       if (n > problem.tokens) continue;

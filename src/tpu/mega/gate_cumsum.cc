@@ -81,9 +81,10 @@ void Kernel::PrepareConstants() {
   // columns in the first. The last matrix is the identity.
   for (int level = 0; level < 5; ++level) {
     level_masks.SetWords(level, Words(b, 0xffff, [level](Value i, Value j) {
-      const Value row = ir::ShiftRight(i, level), column = ir::ShiftRight(j, level);
-      return ((row ^ column) == 1) & ((row & 1u) == 1);
-    }));
+                           const Value row = ir::ShiftRight(i, level),
+                                       column = ir::ShiftRight(j, level);
+                           return ((row ^ column) == 1) & ((row & 1u) == 1);
+                         }));
   }
   level_masks.SetWords(5, Words(b, 0x3f80, [](Value i, Value j) { return i == j; }));
 
@@ -107,22 +108,18 @@ void Kernel::PrepareConstants() {
   Store(gate_shift, shift);
 
   // What the dummy chunks at the start read.
-  for (const Packed* p : {&l_both, &l_diag, &l_off, &t_work, &t_done, &product, &qk_next, &qk, &kg_next,
-                          &kg, &aqk_next, &aqk}) {
+  for (const Packed* p : {&l_both, &l_diag, &l_off, &t_work, &t_done, &product, &qk_next, &qk,
+                          &kg_next, &kg, &aqk_next, &aqk}) {
     Zero(b, p->ref());
   }
   for (const Ref* r : {&decay_new, &decay_next, &decay}) Store(*r, 0.0);
   Store(beta_next, 0.0);
+  Store(beta_now, 0.0);
   Zero(b, state.At(kStateRing));
-  for (const Ref* buffer : {&q_in, &k_in, &v_in, &g_in}) {
-    for (int64_t i = 0; i < 2; ++i) {
-      Zero(b, buffer->At(i).Words().Slice(1, kBufferRows - kChunk, kChunk));
-    }
-  }
 }
 
-// beta of the step's chunk along the lanes of each pair, [h0 c0 | h1 c0 | h0 c1 | h1 c1]: rows of the
-// window in, lanes out, by a product with a 0/1 matrix per half of the pair.
+// beta of the step's chunk along the lanes of a pair's halves, [c0 | c0 | c1 | c1] for every head: rows
+// of the window in, lanes out, by a product with a 0/1 matrix.
 void Kernel::PrepareBeta() {
   const Builder::Label label(b, "beta");
   const int64_t window = MegaBetaWindow(problem), tile = window - kChunk;
@@ -132,32 +129,32 @@ void Kernel::PrepareBeta() {
   const Value offset = token - first;
   const Shape shape = {window, heads};
   Value x = Cast(Load(beta_in.At(Index(slot))), DType::kF32);
-  const Value at = b->Iota(shape, 0) - BroadcastTo(offset, shape);
-  const Value none = b->Constant(DType::kI32, 0, shape);
+  const Value at = b->Iota(shape, 0);
   if (problem.beta_logits) x = Tanh(x * 0.5) * 0.5 + 0.5;
-  x = Select((at >= none) & (at < BroadcastTo(valid_a, shape)), x, 0.0);
+  x = Select((at >= BroadcastTo(offset, shape)) & (at < BroadcastTo(offset + valid_a, shape)), x,
+             0.0);
   const Shape lanes = {window, kDim};
   const Value l = b->Iota(lanes, 1);
   const Value token_of_lane = (ir::ShiftRight(l, 6) << 5) + (l & 31u);
-  const Value hit = (b->Iota(lanes, 0) - BroadcastTo(offset, lanes)) == token_of_lane;
-  for (int half = 0; half < 2; ++half) {
-    const Value mine = hit & ((ir::ShiftRight(l, 5) & 1u) == half);
-    Value in_lanes;
-    if (problem.beta_dtype == DType::kBF16 && !problem.beta_logits) {
-      in_lanes = DotTN(Cast(x, DType::kBF16), Cast(Ones(mine), DType::kBF16));
-    } else {
-      in_lanes = DotTN(x, Ones(mine), ir::Precision::kF32);
-    }
-    Store(half == 0 ? beta_even : beta_odd, in_lanes);
+  const Value hit = Ones(b->Iota(lanes, 0) - token_of_lane == BroadcastTo(offset, lanes));
+  if (problem.beta_dtype == DType::kBF16 && !problem.beta_logits) {
+    Store(beta_lanes, DotTN(Cast(x, DType::kBF16), Cast(hit, DType::kBF16)));
+  } else {
+    Store(beta_lanes, DotTN(x, hit, ir::Precision::kF32));
   }
+}
+
+// beta of a pair along its lanes, [h0 c0 | h1 c0 | h0 c1 | h1 c1].
+Value Kernel::BetaRow(int pair) const {
+  const Value lane_row = b->Iota({1, kDim}, 1);
+  return Select((ir::ShiftRight(lane_row, 5) & 1u) == 0, Load(beta_lanes.Rows(2 * pair, 1)),
+                Load(beta_lanes.Rows(2 * pair + 1, 1)));
 }
 
 namespace {
 
 // softplus(x) / ln 2 of x in units of ln 2.
-Value Softplus2(Value x) {
-  return Max(x, 0.0) + Log(Exp2(-Abs(x)) + 1.0) * kLog2E;
-}
+Value Softplus2(Value x) { return Max(x, 0.0) + Log(Exp2(-Abs(x)) + 1.0) * kLog2E; }
 
 }  // namespace
 

@@ -24,6 +24,8 @@ Value PairWeights(Value a, Value b) {
 std::vector<Stage> Kernel::InterChunk() {
   const auto read_state = [this](int pair) {
     const Builder::Label label(b, "inter_chunk", 2 * pair);
+    const Value beta_row = BroadcastTo(Load(beta_now.Rows(pair, 1)), {kDim, kDim});
+    kg_columns[static_cast<size_t>(pair)] = Transpose(kg.Get(pair)) * Cast(beta_row, DType::kBF16);
     for (int e = 0; e < 2; ++e) {
       const Value s = Load(state.At({Index(state_c), Index(2 * pair + e)}));
       read[static_cast<size_t>(pair)].head[e] = Dot(qk.Get(2 * pair + e), Cast(s, DType::kBF16));
@@ -43,12 +45,13 @@ std::vector<Stage> Kernel::InterChunk() {
   const auto apply = [this](int pair) {
     const Builder::Label label(b, "inter_chunk", 2 * pair);
     const auto p = static_cast<size_t>(pair);
-    update[p] = Dot(Concat({aqk.Get(pair), kg.Get(pair)}, 0),
-                    PairWeights(Cols(v_new[p], 0, kDim), Cols(v_new[p], kDim, kDim)));  // [192, 256]
+    update[p] =
+        Dot(Concat({aqk.Get(pair), kg_columns[p]}, 0),
+            PairWeights(Cols(v_new[p], 0, kDim), Cols(v_new[p], kDim, kDim)));  // [192, 256]
     aqk.SetWords(pair, aqk_next.Words(pair));
     for (int e = 0; e < 2; ++e) qk.SetWords(2 * pair + e, qk_next.Words(2 * pair + e));
-    const Value beta_row = BroadcastTo(Load(beta_next.Rows(pair, 1)), {kDim, kDim});
-    kg.Set(pair, Transpose(kg_next.Get(pair)) * Cast(beta_row, DType::kBF16));
+    kg.SetWords(pair, kg_next.Words(pair));
+    Store(beta_now.Rows(pair, 1), Load(beta_next.Rows(pair, 1)));
     qk_read[p] = true;
   };
   return {read_state, solve, apply};

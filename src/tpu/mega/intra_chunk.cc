@@ -54,7 +54,8 @@ std::vector<Stage> Kernel::IntraChunk() {
     const auto queries_and_keys = [&](int64_t from) {  // [64, 256], both heads side by side
       std::vector<Value> sides;
       for (int e = 0; e < 2; ++e) {
-        sides.push_back(Concat({Rows(q_up[p].head[e], from, kBlock), Rows(k_up[p].head[e], from, kBlock)}, 0));
+        sides.push_back(
+            Concat({Rows(q_up[p].head[e], from, kBlock), Rows(k_up[p].head[e], from, kBlock)}, 0));
       }
       return Concat(sides, 1);
     };
@@ -74,14 +75,15 @@ std::vector<Stage> Kernel::IntraChunk() {
       Require(qk_read[p], "qk_next is overwritten before stage C has copied it");
       qk_next.Set(2 * pair + e,
                   Concat({Rows(qe, 0, 32) * factor(0, problem.scale),
-                          Rows(qe, 32, 32) * factor(1, problem.scale), Rows(ke, 0, 32) * factor(0, 1),
-                          Rows(ke, 32, 32) * factor(1, 1)},
+                          Rows(qe, 32, 32) * factor(1, problem.scale),
+                          Rows(ke, 0, 32) * factor(0, 1), Rows(ke, 32, 32) * factor(1, 1)},
                          0));
       kg_blocks[0].push_back(Rows(kd, 0, 32) * factor(2, 1));
       kg_blocks[1].push_back(Rows(kd, 32, 32) * factor(3, 1));
       Store(decay_new.Rows(2 * pair + e, 1), Rows(exponents[p].head[e], 4, 1));
     }
-    kg_next.Set(pair, Concat({kg_blocks[0][0], kg_blocks[0][1], kg_blocks[1][0], kg_blocks[1][1]}, 0));
+    kg_next.Set(pair,
+                Concat({kg_blocks[0][0], kg_blocks[0][1], kg_blocks[1][0], kg_blocks[1][1]}, 0));
     Store(beta_next.Rows(pair, 1), BetaRow(pair));
   };
 
@@ -97,9 +99,10 @@ std::vector<Stage> Kernel::IntraChunk() {
     const Value k0 = widen(Rows(x0[p], kBlock, kBlock)), k1 = Rows(x1[p], kBlock, kBlock);
     const Value minus = -beta_row;
     Require(l_read[p], "l_both is overwritten before stage B has copied it");
-    l_both.Set(pair, ToBF16(Concat({Select(strictly_lower, Select(low_lanes, k0, k1) * minus, 0.0),
-                                    k1 * minus},
-                                   0)));
+    l_both.Set(
+        pair,
+        ToBF16(Concat({Select(strictly_lower, Select(low_lanes, k0, k1) * minus, 0.0), k1 * minus},
+                      0)));
   };
   return {decay_rows, products, finish};
 }

@@ -26,7 +26,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
       bounded(FitsBlocks(p)) {
   if (heads == 0) throw ir::BuildError("mega: the number of heads must be a multiple of 8");
   if (p.tokens < 1 || p.sequences < 1) throw ir::BuildError("mega: no tokens or no sequences");
-  const int64_t T = p.tokens, H = p.heads, N = p.sequences, blocks = heads / 8;
+  const int64_t T = p.tokens, H = p.heads, N = p.sequences;
   const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
   b->Grid({groups});
   cu_seqlens = b->Prefetch("cu_seqlens", i32, {N + 1});
@@ -50,7 +50,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   if (p.final_state) final_state = b->Output("final_state", f32, state_shape);
   if (p.slots > 0 && p.initial_state && p.final_state) b->Alias("initial_state", "final_state");
 
-  const Shape in = {2, blocks, kBufferRows, 8, kDim};
+  const Shape in = {2, kBufferRows, heads, kDim};
   q_in = b->Scratch("q_in", bf16, in);
   k_in = b->Scratch("k_in", bf16, in);
   v_in = b->Scratch("v_in", bf16, in);
@@ -60,8 +60,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   state = b->Scratch("state", f32, {kStateRing + 1, heads, kDim, kDim});
   gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});
   gate_shift = b->Scratch("gate_shift", f32, {heads, kDim});
-  beta_even = b->Scratch("beta_even", f32, {heads, kDim});
-  beta_odd = b->Scratch("beta_odd", f32, {heads, kDim});
+  beta_lanes = b->Scratch("beta_lanes", f32, {heads, kDim});
   prefix_matrix = Packed(b, "prefix_matrix", 1, 80);
   level_masks = Packed(b, "level_masks", 6, kBlock);
   const int64_t P = pairs;
@@ -80,7 +79,9 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   decay_new = b->Scratch("decay_new", f32, {heads, kDim});
   decay_next = b->Scratch("decay_next", f32, {heads, kDim});
   decay = b->Scratch("decay", f32, {heads, kDim});
+  decay_wide = b->Scratch("decay_wide", f32, {heads, kDim, kDim});
   beta_next = b->Scratch("beta_next", f32, {P, kDim});
+  beta_now = b->Scratch("beta_now", f32, {P, kDim});
   for (Ref* field : {&table.token, &table.valid, &table.rows, &table.first, &table.last,
                      &table.sequence, &table.state}) {
     *field = b->ScratchSmem("table_" + std::to_string(field - &table.token), i32, {kRing});
@@ -93,16 +94,18 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   state_out_semaphore = b->Semaphores("state_out_semaphore", kStateRing + 1);
 
   const auto n = static_cast<size_t>(pairs);
-  for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update}) values->resize(n);
+  for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update, &kg_columns})
+    values->resize(n);
   for (auto* values : {&exponents, &q_up, &k_up, &k_down, &k_cross, &read, &v_pair}) {
     values->resize(n);
   }
 }
 
 Pair Kernel::LoadPair(const Ref& buffer, int pair) const {
-  // A word of the buffer holds two heads of one token: every fourth row of [tokens * 4, 128] is a pair.
-  const Ref words = buffer.At({Index(slot), Index(pair / 4)}).Words().Reshape({kBufferRows * 4, kDim});
-  const Value w = LoadStrided(words, (kBufferRows - kChunk) * 4 + pair % 4, kChunk, 4);
+  // A word of the buffer holds two heads of one token: a pair is every (heads / 2)th row.
+  const int64_t stride = heads / 2;
+  const Ref words = buffer.At(Index(slot)).Words().Reshape({kBufferRows * stride, kDim});
+  const Value w = LoadStrided(words, (kBufferRows - kChunk) * stride + pair, kChunk, stride);
   return {{Bits(w << 16, DType::kF32), Bits(w & 0xffff0000u, DType::kF32)}};
 }
 

@@ -21,9 +21,10 @@ using ir::Ref;
 using ir::Shape;
 using ir::Value;
 
-inline constexpr int64_t kBlock = 32;      // rows of a block: half a chunk
-inline constexpr int64_t kRing = 8;        // chunks whose table entries are kept
-inline constexpr int64_t kStateRing = 3;   // sequences whose states are on chip; one more is a dummy's
+inline constexpr int64_t kBlock = 32;  // rows of a block: half a chunk
+inline constexpr int64_t kRing = 8;    // chunks whose table entries are kept
+inline constexpr int64_t kStateRing =
+    3;  // sequences whose states are on chip; one more is a dummy's
 inline constexpr int64_t kBufferRows = 128;  // a chunk's rows are the last 64; see Copies
 
 // bf16 matrices [n][rows, 128], kept as 32-bit words, two rows in one: whole registers.
@@ -55,12 +56,12 @@ class Packed {
 
 // The chunks' table, in SMEM: one entry per chunk, in a ring.
 struct ChunkTable {
-  Ref token;     // the first, along T
-  Ref valid;     // tokens of a sequence that is not skipped; rows beyond are zeros
-  Ref rows;      // rows of o to write: as many tokens as there are, skipped or not
+  Ref token;        // the first, along T
+  Ref valid;        // tokens of a sequence that is not skipped; rows beyond are zeros
+  Ref rows;         // rows of o to write: as many tokens as there are, skipped or not
   Ref first, last;  // 1: of its sequence
   Ref sequence;
-  Ref state;     // place in the ring of states
+  Ref state;  // place in the ring of states
 };
 
 inline void Require(bool ok, const char* what) {
@@ -83,8 +84,10 @@ struct Kernel {
   void StartInputs(Value step, Value slot);
   void WaitInputs(Value slot);
   void ZeroTails();
-  void MoveStatesIn(Value step);
-  void MoveStatesOut(Value step);
+  Value SlotOf(const Ref& slots, Value sequence) const;
+  void WaitStates(Value step);
+  void MoveStateIn(Value step);
+  void MoveStateOut(Value step);
   void StartOutput(Value step);
   void WaitOutput(Value step);
   void ZeroUnowned(Value from);
@@ -102,11 +105,12 @@ struct Kernel {
   std::vector<Stage> IntraChunk();
   std::vector<Stage> Solve();
   std::vector<Stage> InterChunk();
+  std::vector<Stage> WidenDecay();
   std::vector<Stage> Output();
   void FinishStep();
 
-  Value BetaRow(int pair) const;        // [1, 128], along a pair's lanes
-  Value Weights(Value words) const;     // solve.cc
+  Value BetaRow(int pair) const;     // [1, 128], along a pair's lanes
+  Value Weights(Value words) const;  // solve.cc
   Value Quad(Value product) const;
 
   Builder* const b;
@@ -124,18 +128,19 @@ struct Kernel {
   Ref o, final_state;
 
   // Scratch.
-  Ref q_in, k_in, v_in, g_in;  // [2, heads / 8, kBufferRows, 8, 128] bf16
+  Ref q_in, k_in, v_in, g_in;  // [2, kBufferRows, heads, 128] bf16
   Ref beta_in;                 // [2, rows, heads]
   Ref o_out;                   // [2, 64, heads, 128] bf16
   Ref state;                   // [kStateRing + 1, heads, 128, 128] fp32
   Ref gate_scale, gate_shift;  // [heads, 128]
-  Ref beta_even, beta_odd;     // [heads, 128]: beta along the lanes of a pair
+  Ref beta_lanes;              // [heads, 128]: beta along the lanes of a pair
   Packed prefix_matrix;        // [1][80, 128]
   Packed level_masks;          // [6][32, 128]
   Packed l_both, l_diag, l_off, t_work, t_done, product;
   Packed qk_next, qk, kg_next, kg, aqk_next, aqk;
   Ref decay_new, decay_next, decay;  // [heads, 128]: e^G[last]
-  Ref beta_next;                     // [pairs, 128]
+  Ref decay_wide;                    // [heads, 128, 128]: decay down the rows of a state
+  Ref beta_next, beta_now;           // [pairs, 128]
   ChunkTable table;
   Ref walk;  // SMEM: the next chunk's sequence, its offset in it, its place in the ring of states
   Ref in_semaphore, v_semaphore, o_semaphore, state_in_semaphore, state_out_semaphore;
@@ -144,15 +149,15 @@ struct Kernel {
   Value step, slot, head0;
   Value group;
   Value valid_a, valid_c, state_c;
-  Value row, lane;            // iota [64, 128]
-  Value causal, low_lanes;    // masks
-  Value strictly_lower;       // of a 32-row quad
+  Value row, lane;                                  // iota [64, 128]
+  Value causal, low_lanes;                          // masks
+  Value strictly_lower;                             // of a 32-row quad
   Value lanes_h0, lanes_h1, lanes_low, lanes_high;  // word masks [16, 128]
-  Value decay_columns;        // [128, heads]
+  Value decay_columns;                              // [128, heads]
   std::vector<Value> gate_hi_lo, prefix, x0, x1;
   std::vector<Pair> exponents, q_up, k_up, k_down, k_cross;
   std::vector<Pair> read, v_pair;
-  std::vector<Value> v_new, update;
+  std::vector<Value> v_new, update, kg_columns;
   // What an order of emission must respect: a pair's memory is read before it is written again.
   std::vector<bool> qk_read, l_read, t_read;
 };

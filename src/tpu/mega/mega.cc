@@ -57,10 +57,6 @@ void Kernel::PrepareStep() {
   state_c = Entry(table.state, step - 2.0);
 }
 
-Value Kernel::BetaRow(int pair) const {
-  return Load(beta_even.Rows(2 * pair, 1)) + Load(beta_odd.Rows(2 * pair + 1, 1));
-}
-
 void Kernel::FinishStep() {
   Store(decay, Load(decay_next));
   Store(decay_next, Load(decay_new));
@@ -73,13 +69,10 @@ void WriteStep(Kernel* k) {
   // that everything else is one piece with the arithmetic.
   k->slot = k->step & 1u;
   k->PrepareStep();
+  k->WaitStates(k->step);
   k->WaitInputs(k->slot);
   k->ZeroTails();
-  k->WalkTo(k->step + 1.0);
-  k->MoveStatesIn(k->step);
-  k->StartInputs(k->step + 1.0, 1.0 - k->slot);
   PrepareMasks(k);
-  k->PrepareBeta();
   k->decay_columns = Transpose(Load(k->decay));
   const auto count = static_cast<size_t>(k->pairs);
   k->qk_read.assign(count, false);
@@ -94,12 +87,24 @@ void WriteStep(Kernel* k) {
   const std::vector<Step> a = Skewed(k->pairs, join(k->GateCumsum(), k->IntraChunk()), o.lag_a);
   const std::vector<Step> c = Skewed(k->pairs, join(k->InterChunk(), k->Output()), o.lag_c);
   const std::vector<Step> b = StageMajor(k->pairs, k->Solve());
-  Merge({{c, o.start_c, o.end_c}, {b, o.start_b, o.end_b}, {a, o.start_a, o.end_a}});
+  const std::vector<Step> d = StageMajor(static_cast<int>(k->heads), k->WidenDecay());
+  const Step beta = [k] { k->PrepareBeta(); };
+  const Step copies = [k] {
+    k->MoveStateIn(k->step);
+    k->StartInputs(k->step + 1.0, 1.0 - k->slot);
+    k->WalkTo(k->step + 2.0);
+  };
+  Merge({{{beta}, o.beta, o.beta},
+         {{copies}, o.copies, o.copies},
+         {d, o.start_d, o.end_d},
+         {c, o.start_c, o.end_c},
+         {b, o.start_b, o.end_b},
+         {a, o.start_a, o.end_a}});
 
   k->FinishStep();
   k->WaitOutput(k->step - 1.0);
   k->StartOutput(k->step);
-  k->MoveStatesOut(k->step);
+  k->MoveStateOut(k->step);
 }
 
 }  // namespace
@@ -119,6 +124,7 @@ ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& option
   kernel.StartWalk();
   const Value zero = builder.Constant(DType::kI32, 0);
   kernel.WalkTo(zero);
+  kernel.WalkTo(zero + 1.0);
   kernel.StartInputs(zero, zero);
   const Value steps = chunks + 2.0;
   const ir::Builder::Label steps_label(&builder, "steps");
@@ -152,8 +158,7 @@ void BuildMega(const TpuProblem& p, hlo::Module* m, const MegaOptions& options) 
     operands.push_back(Reshape(m->Input(name, {bf16, {1, T, H, kDim}}), {T, H, kDim}));
   }
   const hlo::Value beta = m->Input("beta", {p.beta_dtype, {1, T, H}});
-  const hlo::Value grouped =
-      Transpose(Reshape(beta, {T, H / group, group}), {1, 0, 2});
+  const hlo::Value grouped = Transpose(Reshape(beta, {T, H / group, group}), {1, 0, 2});
   operands.push_back(Pad(grouped, 1, 0, MegaBetaRows(p) - T, 0));
   if (p.initial_state) {
     operands.push_back(m->Input("initial_state", {f32, {states, H, kDim, kDim}}));

@@ -25,6 +25,9 @@ struct MegaOptions {
   double start_a = 0.16, end_a = 1.14;
   double start_b = -0.10, end_b = 1.08;
   double start_c = -0.07, end_c = 0.79;
+  double start_d = 0.0, end_d = 0.5;
+  double beta = 0.1;    // where beta is put along the lanes
+  double copies = 0.3;  // where the next chunk's copies are started
   int lag_a = 4, lag_c = 5;
 };
 

@@ -6,6 +6,15 @@
 
 namespace kda::tpu::mega {
 
+// 2^G[last] along every row of the states: each 8 rows of a head are a lane broadcast, a slow operation
+// of a unit that has little to do early in a step and much at its end. (v6e, 16 heads: CYCLES)
+std::vector<Stage> Kernel::WidenDecay() {
+  return {[this](int head) {
+    const Builder::Label label(b, "output", head);
+    Store(decay_wide.At(head), BroadcastTo(Cols(decay_columns, head, 1), {kDim, kDim}));
+  }};
+}
+
 std::vector<Stage> Kernel::Output() {
   return {[this](int pair) {
     const Builder::Label label(b, "output", 2 * pair);
@@ -18,8 +27,7 @@ std::vector<Stage> Kernel::Output() {
               Rows(read[p].head[1], 0, kChunk) + part(0, kChunk, 1));
     for (int e = 0; e < 2; ++e) {
       const Ref s = state.At({Index(state_c), Index(2 * pair + e)});
-      const Value column = Cols(decay_columns, 2 * pair + e, 1);
-      Store(s, Load(s) * BroadcastTo(column, {kDim, kDim}) + part(kChunk, kDim, e));
+      Store(s, Load(s) * Load(decay_wide.At(2 * pair + e)) + part(kChunk, kDim, e));
     }
   }};
 }

@@ -33,7 +33,8 @@ Value Kernel::Weights(Value words) const {
 // The quad that a product gives: c0 blocks from its upper half, c1 blocks from its lower half.
 Value Kernel::Quad(Value x) const {
   const int64_t rows = x.shape()[0] / 2;
-  return Cast(Select(Rows(low_lanes, 0, rows), Rows(x, 0, rows), Rows(x, rows, rows)), DType::kBF16);
+  return Cast(Select(Rows(low_lanes, 0, rows), Rows(x, 0, rows), Rows(x, rows, rows)),
+              DType::kBF16);
 }
 
 std::vector<Stage> Kernel::Solve() {
@@ -90,7 +91,8 @@ std::vector<Stage> Kernel::Solve() {
   }));
   // Level 32: the lower left block of T, T11 L10 T00.
   stages.push_back(labelled([this](int p) {
-    product.Set(p, Cast(Dot(Cols(l_off.Get(p), 0, 64), Weights(t_work.Words(p, 0, 32))), DType::kBF16));
+    product.Set(
+        p, Cast(Dot(Cols(l_off.Get(p), 0, 64), Weights(t_work.Words(p, 0, 32))), DType::kBF16));
   }));
   stages.push_back(labelled([this](int p) {
     const Value y = product.Words(p), t = t_work.Words(p, 0, 32);
