@@ -305,6 +305,9 @@ class Counter {
       operands.push_back(scalars_[static_cast<size_t>(operand)]);
     }
     if (node.op == Op::kSelect && operands[0]) return operands[*operands[0] != 0 ? 1 : 2];
+    for (const Scalar& operand : operands) {  // one zero decides an "and"
+      if (node.op == Op::kAnd && operand && *operand == 0) return 0;
+    }
     for (const Scalar& operand : operands) {
       if (!operand) return std::nullopt;
     }
