@@ -10,7 +10,7 @@ namespace kda::tpu::mega {
 
 namespace {
 
-constexpr int64_t kDummies = 2;  // before the first chunk
+constexpr int64_t kDummies = 2;  // before the first chunk; every place of the ring starts as one
 
 Value ToInt(Value condition) { return Cast(condition, DType::kI32); }
 
@@ -36,7 +36,7 @@ Value Kernel::Entry(const Ref& field, Value chunk) const {
 }
 
 void Kernel::StartWalk() {
-  for (int64_t i = 0; i < kDummies; ++i) {
+  for (int64_t i = 0; i < kRing; ++i) {
     for (const Ref* field :
          {&table.token, &table.valid, &table.rows, &table.first, &table.last, &table.sequence}) {
       Store(field->At(Index(i)), 0);
