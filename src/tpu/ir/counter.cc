@@ -120,13 +120,7 @@ class Counter {
 
   std::string Where() const {
     std::string text = "counting kernel " + p_.name + ", ";
-    if (current_ >= 0) {
-      const Node& node = At(current_);
-      text += std::string(evaluate::NameOf(node.op)) + " (" +
-              p_.labels[static_cast<size_t>(node.label)] + "), node " + std::to_string(current_);
-    } else {
-      text += "its windows";
-    }
+    text += current_ >= 0 ? evaluate::Describe(p_, current_) : "its windows";
     for (size_t d = 0; d < step_.size(); ++d) {
       text += (d == 0 ? ", grid step (" : ", ") + std::to_string(step_[d]);
     }

@@ -94,15 +94,8 @@ Instruction Machine::Translate(int node) {
   if (i.run == nullptr) i.run = AccessRun(n);
   if (i.run == nullptr) i.run = VectorRun(program, n);
   if (i.run == nullptr) i.run = ElementwiseRun(program, n, &i);
-  if (i.run == nullptr) throw Fault("cannot run " + Describe(node));
+  if (i.run == nullptr) throw Fault("cannot run " + Describe(program, node));
   return i;
-}
-
-std::string Machine::Describe(int node) const {
-  const Node& n = At(node);
-  const std::string& label = program.labels[static_cast<size_t>(n.label)];
-  return std::string(NameOf(n.op)) + (label.empty() ? "" : " (" + label + ")") + ", node " +
-         std::to_string(node);
 }
 
 // --- Arguments ---
@@ -176,7 +169,8 @@ void Machine::Run() {
   doing = "the end of the kernel";
   std::string what;
   const int unfinished = copies.Unfinished(&what);
-  if (unfinished >= 0) throw Fault(what + "; " + Describe(unfinished) + " started the last");
+  if (unfinished >= 0)
+    throw Fault(what + "; " + Describe(program, unfinished) + " started the last");
 }
 
 void Machine::BeginStep(const std::vector<int64_t>* next) {

@@ -98,8 +98,6 @@ struct Machine {
   std::string doing;                 // in words, where no instruction is under way
   std::vector<uint32_t> scratch[2];  // of matrix products
 
-  std::string Describe(int node) const;  // MatMul (inter_chunk:h3), node 812
-
  private:
   Instruction Translate(int node);
   void BeginStep(const std::vector<int64_t>* next);  // null: it is the last
@@ -119,7 +117,7 @@ Instruction::Run VectorRun(const Program& program, const Node& node);
 Instruction::Run MatMulRun(const Node& node);
 Instruction::Run AccessRun(const Node& node);  // memory, copies, control
 
-const char* NameOf(Op op);
+std::string Describe(const Program& program, int node);  // MatMul (inter_chunk:h3), node 812
 
 // --- Bits ---
 

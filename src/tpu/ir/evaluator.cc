@@ -8,6 +8,8 @@ namespace kda::tpu::ir {
 
 namespace evaluate {
 
+namespace {
+
 const char* NameOf(Op op) {
   static const char* const kNames[] = {"Argument",   "GridIndex",   "BlockArgument",
                                        "Constant",   "Iota",        "Add",
@@ -28,6 +30,15 @@ const char* NameOf(Op op) {
                                        "If",         "For"};
   static_assert(sizeof kNames / sizeof *kNames == static_cast<size_t>(Op::kFor) + 1);
   return kNames[static_cast<size_t>(op)];
+}
+
+}  // namespace
+
+std::string Describe(const Program& program, int node) {
+  const Node& n = program.nodes[static_cast<size_t>(node)];
+  const std::string& label = program.labels[static_cast<size_t>(n.label)];
+  return std::string(NameOf(n.op)) + (label.empty() ? "" : " (" + label + ")") + ", node " +
+         std::to_string(node);
 }
 
 namespace {
@@ -65,7 +76,7 @@ void CheckArguments(const Program& program, const std::vector<Array>& arguments)
 std::string Where(const Machine& machine) {
   std::string text = "kernel " + machine.program.name + ", ";
   if (machine.current != nullptr) {
-    text += machine.Describe(machine.current->node);
+    text += Describe(machine.program, machine.current->node);
   } else {
     text += machine.doing;
   }
