@@ -58,13 +58,25 @@ Value Module::Input(const std::string& name, const Type& type, const std::string
     if (p.name == name) Refuse("two inputs are called " + name);
   }
   const Value v = Emit(Op::kInput, type, {}, {static_cast<int64_t>(inputs_.size())});
-  inputs_.push_back({name, v.node(), sharding});
+  inputs_.push_back({name, v.node(), sharding, -1});
   return v;
 }
 
 void Module::Output(const std::string& name, Value value, const std::string& sharding) {
   Require(value.valid() && value.module() == this, "a value of another module");
-  outputs_.push_back({name, value.node(), sharding});
+  outputs_.push_back({name, value.node(), sharding, -1});
+}
+
+void Module::Donate(const std::string& input, const std::string& output) {
+  for (Port& in : inputs_) {
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (in.name != input || outputs_[i].name != output) continue;
+      if (At(in.node).type != At(outputs_[i].node).type) Refuse("Donate: " + input + " differs");
+      in.gives_to = static_cast<int>(i);
+      return;
+    }
+  }
+  Refuse("Donate: no input " + input + " or no output " + output);
 }
 
 Value Module::Constant(DType dtype, double number, const Shape& shape) {

@@ -100,6 +100,7 @@ struct Port {
   std::string name;
   int node = -1;
   std::string sharding;  // mhlo.sharding; empty: none
+  int gives_to = -1;     // of an input: the output that takes its memory
 };
 
 class Module;
@@ -127,6 +128,8 @@ class Module {
 
   Value Input(const std::string& name, const Type& type, const std::string& sharding = "");
   void Output(const std::string& name, Value value, const std::string& sharding = "");
+  // The output takes the input's memory, as kernels that work in place want it: else XLA copies.
+  void Donate(const std::string& input, const std::string& output);
   Value Constant(DType dtype, double number, const Shape& shape = {});
   Value Literal(const Type& type, const std::vector<double>& numbers);
   Value Iota(const Shape& shape, int dimension);  // i32

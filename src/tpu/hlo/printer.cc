@@ -184,6 +184,7 @@ class Printer {
   static std::string Attributes(const Port& p, bool result) {
     std::string text;
     if (result) text = "jax.result_info = \"" + p.name + "\"";
+    if (p.gives_to >= 0) text = "tf.aliasing_output = " + std::to_string(p.gives_to) + " : i32";
     if (!p.sharding.empty()) {
       text += (text.empty() ? "" : ", ") + ("mhlo.sharding = \"" + p.sharding + "\"");
     }
