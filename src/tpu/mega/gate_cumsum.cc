@@ -76,7 +76,11 @@ void Zero(Builder* b, const Ref& ref) {
 
 void Kernel::PrepareConstants() {
   const Builder::Label label(b, "constants");
-  prefix_matrix.Set(0, PrefixMatrix(b));
+  if (bounded) {
+    prefix_matrix.Set(0, PrefixMatrix(b));
+  } else {
+    PrepareLevels();
+  }
   // Level w of the solve, w = 1, 2, .., 16, per 32 x 32 block: rows in the second half of a block of 2w,
   // columns in the first. The last matrix is the identity.
   for (int level = 0; level < 5; ++level) {
@@ -191,6 +195,7 @@ std::vector<Stage> Kernel::GateCumsum() {
     prefix[static_cast<size_t>(pair)] =
         Dot(prefix_matrix.Get(0), gate_hi_lo[static_cast<size_t>(pair)]);
   };
+  if (!bounded) return {activate};
   return {activate, sum};
 }
 

@@ -29,13 +29,9 @@ std::vector<Stage> Kernel::IntraChunk() {
   const auto decay_rows = [this](int pair) {
     const Builder::Label label(b, "intra_chunk", 2 * pair);
     const auto p = static_cast<size_t>(pair);
-    const Pair qq = LoadPair(q_in, pair), kk = LoadPair(k_in, pair);
+    const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
     for (int e = 0; e < 2; ++e) {
-      Value qe = qq.head[e], ke = kk.head[e];
-      if (problem.qk_l2norm) {
-        qe = qe * BroadcastTo(Rsqrt(ReduceSum(qe * qe, 1) + 1e-6), {kChunk, kDim});
-        ke = ke * BroadcastTo(Rsqrt(ReduceSum(ke * ke, 1) + 1e-6), {kChunk, kDim});
-      }
+      const Value qe = qq.head[e], ke = kk.head[e];
       const Value sums = Cols(prefix[p], e * kDim, kDim);
       const Value d = Rows(sums, 0, kChunk);
       const Value up = Exp2(d), down = Exp2(-d);

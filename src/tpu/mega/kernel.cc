@@ -61,7 +61,12 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});
   gate_shift = b->Scratch("gate_shift", f32, {heads, kDim});
   beta_lanes = b->Scratch("beta_lanes", f32, {heads, kDim});
-  prefix_matrix = Packed(b, "prefix_matrix", 1, 80);
+  if (bounded) {
+    prefix_matrix = Packed(b, "prefix_matrix", 1, 80);
+  } else {
+    level_sums = Packed(b, "level_sums", 8, kChunk);
+    level_map = b->Scratch("level_map", i32, {kChunk, kDim});
+  }
   level_masks = Packed(b, "level_masks", 6, kBlock);
   const int64_t P = pairs;
   l_both = Packed(b, "l_both", P, 64);

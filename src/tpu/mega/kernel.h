@@ -102,15 +102,19 @@ struct Kernel {
   void PrepareStep();
   void PrepareBeta();
   std::vector<Stage> GateCumsum();
-  std::vector<Stage> IntraChunk();
+  std::vector<Stage> IntraChunk();           // bounded gates
+  std::vector<Stage> IntraChunkUnbounded();  // any gate
+  void PrepareLevels();
   std::vector<Stage> Solve();
   std::vector<Stage> InterChunk();
   std::vector<Stage> WidenDecay();
   std::vector<Stage> Output();
   void FinishStep();
 
-  Value BetaRow(int pair) const;     // [1, 128], along a pair's lanes
-  Value Weights(Value words) const;  // solve.cc
+  Pair LevelDecay(int pair, int matrix) const;       // intra_chunk_unbounded.cc
+  Pair LoadKeys(const Ref& buffer, int pair) const;  // normalised where the problem wants it
+  Value BetaRow(int pair) const;                     // [1, 128], along a pair's lanes
+  Value Weights(Value words) const;                  // solve.cc
   Value Quad(Value product) const;
 
   Builder* const b;
@@ -134,7 +138,9 @@ struct Kernel {
   Ref state;                   // [kStateRing + 1, heads, 128, 128] fp32
   Ref gate_scale, gate_shift;  // [heads, 128]
   Ref beta_lanes;              // [heads, 128]: beta along the lanes of a pair
-  Packed prefix_matrix;        // [1][80, 128]
+  Packed prefix_matrix;        // [1][80, 128]; unbounded gates:
+  Packed level_sums;           // [8][64, 128]
+  Ref level_map;               // [64, 128]
   Packed level_masks;          // [6][32, 128]
   Packed l_both, l_diag, l_off, t_work, t_done, product;
   Packed qk_next, qk, kg_next, kg, aqk_next, aqk;

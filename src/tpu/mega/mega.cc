@@ -84,7 +84,9 @@ void WriteStep(Kernel* k) {
     return a;
   };
   const MegaOptions& o = k->options;
-  const std::vector<Step> a = Skewed(k->pairs, join(k->GateCumsum(), k->IntraChunk()), o.lag_a);
+  const std::vector<Step> a = Skewed(
+      k->pairs, join(k->GateCumsum(), k->bounded ? k->IntraChunk() : k->IntraChunkUnbounded()),
+      o.lag_a);
   const std::vector<Step> c = Skewed(k->pairs, join(k->InterChunk(), k->Output()), o.lag_c);
   const std::vector<Step> b = StageMajor(k->pairs, k->Solve());
   const std::vector<Step> d = StageMajor(static_cast<int>(k->heads), k->WidenDecay());
