@@ -137,7 +137,8 @@ kda_status CheckGate(const kda_problem& in, Problem* p, kda_error* error) {
          {std::make_pair(&in.A_log, "A_log"), std::make_pair(&in.dt_bias, "dt_bias")}) {
       if (tensor->rank == 0) continue;
       return Fail(error, KDA_ERROR_GATE, name,
-                  "rank is %d, must be 0 (absent): with the log gate g is already activated",
+                  "rank is %d, must be 0 (absent): with the log gate g is already activated; the "
+                  "bounded and softplus gates take it",
                   tensor->rank);
     }
     return KDA_OK;
@@ -156,6 +157,12 @@ kda_status CheckGate(const kda_problem& in, Problem* p, kda_error* error) {
     if (status != KDA_OK) return status;
   }
   if (p->gate != KDA_GATE_BOUNDED) return KDA_OK;
+  if (in.lower_bound == 1) {
+    return Fail(error, KDA_ERROR_GATE, "lower_bound",
+                "lower_bound must be set, from %g to %g: it is 1, as kda_problem_init leaves it "
+                "(-5: Kimi K3)",
+                LimitOf(Limit::kLowerBound).min, LimitOf(Limit::kLowerBound).max);
+  }
   p->lower_bound = in.lower_bound;
   return CheckLimit(Limit::kLowerBound, in.lower_bound, "lower_bound", KDA_ERROR_GATE, error);
 }

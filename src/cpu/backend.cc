@@ -38,6 +38,10 @@ Driver DriverFor(const kda_plan& plan) {
   return {StagedWorkspaceFloats, RunStaged, "four stages"};
 }
 
+std::string Counted(int64_t count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 // Fewer heads a step where there would be too few steps to keep the threads busy; the bits do not
 // depend on it. `live`: sequences that are not skipped.
 void ChooseHeadsPerStep(int64_t live, kda_plan* plan, std::string* notes) {
@@ -51,9 +55,8 @@ void ChooseHeadsPerStep(int64_t live, kda_plan* plan, std::string* notes) {
   if (plan->heads_per_step > 1 || live == 0) return;
   e->switches &= ~KDA_SWITCH_HEAD_BLOCK;
   e->switches_fallback |= KDA_SWITCH_HEAD_BLOCK;
-  *notes += "; head_block off: " + std::to_string(heads) + " value heads and " +
-            std::to_string(live) + " sequences make one a step for " + std::to_string(e->threads) +
-            " threads";
+  *notes += "; head_block off: " + Counted(heads, "value head") + " and " +
+            Counted(live, "sequence") + " make one a step for " + Counted(e->threads, "thread");
 }
 
 // Steps of the stage that has most; there is no use for more workers.

@@ -17,7 +17,7 @@ TEST(Gate, LowerBoundOutsideItsDomain) {
        [](auto* s) { s->problem.lower_bound = 1; },
        KDA_ERROR_GATE,
        "lower_bound",
-       {"is 1,", "to 0"}},
+       {"must be set", "to 0", "is 1,", "kda_problem_init"}},
       {"tiny",
        [](auto* s) { s->problem.lower_bound = 5e-324; },
        KDA_ERROR_GATE,
@@ -79,7 +79,7 @@ TEST(Gate, Parameters) {
        },
        KDA_ERROR_GATE,
        "A_log",
-       {"rank is 1", "must be 0 (absent)"}},
+       {"rank is 1", "must be 0 (absent)", "bounded and softplus"}},
       {"log with dt_bias",
        [](auto* s) {
          s->problem.gate = KDA_GATE_LOG;
@@ -87,7 +87,7 @@ TEST(Gate, Parameters) {
        },
        KDA_ERROR_GATE,
        "dt_bias",
-       {"rank is 2", "must be 0 (absent)"}},
+       {"rank is 2", "must be 0 (absent)", "bounded and softplus"}},
       {"A_log per q head",
        [](auto* s) { s->problem.A_log = Dense(KDA_F32, {2}); },
        KDA_ERROR_SHAPE,
