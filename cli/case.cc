@@ -65,6 +65,20 @@ void CheckRank(const char* name, const Tensor& tensor) {
               tensor.layout.rank);
 }
 
+// The reason in a plan's description: "..; fuse,head_block off: token by token; ..".
+std::string WhyOff(const std::string& description, const std::string& name) {
+  const std::string off = " off: ";
+  for (size_t at = description.find(off); at != std::string::npos;
+       at = description.find(off, at + 1)) {
+    const size_t begin = description.rfind(' ', at - 1) + 1;
+    const std::string names = "," + description.substr(begin, at - begin) + ",";
+    if (names.find("," + name + ",") == std::string::npos) continue;
+    const size_t from = at + off.size();
+    return description.substr(from, description.find("; ", from) - from);
+  }
+  return description;
+}
+
 }  // namespace
 
 std::vector<Span> Spans(const Case& problem) {
@@ -162,9 +176,15 @@ Args MakeArgs(const Case& problem) {
   return args;
 }
 
-Plan CreatePlan(const Case& problem, const Options& options) {
+Plan CreatePlan(const Case& problem, const PlanOptions& options) {
   Plan plan;
   Check(Plan::Create(MakeProblem(problem), options, &plan));
+  const uint32_t refused = plan.Info().switches_fallback & options.forced_on;
+  for (int32_t i = 0; const kda_switch_info* row = kda_switch(i); ++i) {
+    if ((refused & row->bit) == 0) continue;
+    BadArgument("--set: {}=1 is not possible here: {}", row->name,
+                WhyOff(plan.Describe(), row->name));
+  }
   return plan;
 }
 

@@ -30,6 +30,10 @@ struct Case {
   int64_t dim_v() const { return v.shape(3); }
 };
 
+struct PlanOptions : Options {
+  uint32_t forced_on = 0;  // KDA_SWITCH_* asked for one by one
+};
+
 // Where one sequence lies. Lengths are only meaningful once a plan has accepted the offsets.
 struct Span {
   int64_t batch = 0, first = 0, length = 0;
@@ -45,7 +49,8 @@ void AllocateOutputs(Case* problem);
 
 Problem MakeProblem(const Case& problem);
 Args MakeArgs(const Case& problem);
-Plan CreatePlan(const Case& problem, const Options& options);  // throws Error
+// Throws Error, also where a switch that was forced on cannot run; of others the plan says so.
+Plan CreatePlan(const Case& problem, const PlanOptions& options);
 
 // The heads [head, head + count) of q and k, and the value heads that read them.
 Case HeadSlice(const Case& problem, int64_t head, int64_t count);

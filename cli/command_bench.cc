@@ -21,7 +21,7 @@ struct BenchFlags {
   std::optional<int64_t> seqlen;
   std::vector<int64_t> lengths;
   bool decode = false;
-  int64_t batches = 100;
+  int64_t batches = 100;  // sharegpt only
   double time_limit = 0;
   GeneratorFlags generator;
   MeasureFlags measure;
@@ -190,10 +190,11 @@ void PrintForPeople(const BenchFlags& flags, const Work& work, const Outcome& ou
   }
   const int64_t value_heads = work.heads * flags.generator.group;
   const Json& ran = outcome.points[0].measurements[0].ran;
-  fmt::print("{}: {} heads, K = {}, V = {}, {}, {} threads{}\n\n", work.name, work.heads,
+  fmt::print("{}: {}, K = {}, V = {}, {}{}, {}{}\n\n", work.name, Counted(work.heads, "head"),
              flags.generator.dim_k, flags.generator.dim_v,
-             work.mode == KDA_DECODE ? "decode" : "prefill", ran["threads"].get<int>(),
-             bench.pinned() ? ", pinned" : "");
+             work.mode == KDA_DECODE ? "decode" : "prefill",
+             ran["backend"] == "reference" ? ", the recurrence in fp64 (backend reference)" : "",
+             Counted(ran["threads"].get<int>(), "thread"), bench.pinned() ? ", pinned" : "");
   if (work.replay.empty()) {
     fmt::print("{}", PointsTable(outcome.points, value_heads));
     fmt::print("\nVerified before timing, against the fp64 recurrence: {}{}\n",
@@ -228,7 +229,7 @@ void PrintForPeople(const BenchFlags& flags, const Work& work, const Outcome& ou
 
 int RunBench(const BenchFlags& flags, const Context& context) {
   const Work work = MakeWork(flags);
-  const std::vector<Implementation> which = Implementations(flags.execution);
+  const std::vector<Implementation> which = Implementations(flags.execution, work.mode);
   Bench bench(flags.generator, Measures(flags), work.heads, work.batches, work.mode);
   const Outcome outcome = MeasureAll(flags, work, which, &bench);
   if (flags.json) {
@@ -259,7 +260,7 @@ void AddBench(CLI::App* app, Context* context) {
           ->check(WholeNumberIn(1, 1 << 24));
   CLI::Option* lengths =
       command->add_option("--lengths", flags->lengths, "different lengths instead, packed")
-          ->check(WholeNumberIn(1, 1 << 24))
+          ->check(WholeNumberIn(1, 1 << 24).description(""))
           ->delimiter(',')
           ->type_name("N[,N...]");
   for (CLI::Option* option : {batch, seqlen, lengths}) option->excludes(workload)->group(group);
@@ -270,20 +271,23 @@ void AddBench(CLI::App* app, Context* context) {
   command->add_flag("--decode", flags->decode, "decode: token by token from given states")
       ->excludes(workload)
       ->group(group);
-  command->add_option("--batches", flags->batches, "sharegpt: the first N of each B's 100")
-      ->check(WholeNumberIn(1, 100))
-      ->group(group);
+  CLI::Option* batches =
+      command->add_option("--batches", flags->batches, "sharegpt: the first N of each B's 100")
+          ->check(WholeNumberIn(1, 100))
+          ->group(group);
   AddMeasureFlags(command, &flags->measure);
   command
       ->add_option("--time-limit", flags->time_limit,
                    "seconds after which no further problem is begun")
-      ->check(FiniteNumber())
-      ->check(CLI::PositiveNumber)
+      ->check(PositiveNumber())
       ->group("Measurement");
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddExecutionFlags(command, /*lists=*/true, &flags->execution);
   AddGeneratorFlags(command, /*semantics=*/true, &flags->generator);
-  command->callback([flags, context, batch, seqlen, lengths] {
+  command->callback([flags, context, batch, seqlen, lengths, batches] {
+    if (batches->count() > 0 && flags->workload != "sharegpt") {
+      BadArgument("--batches: {} has no meaning without --workload sharegpt", flags->batches);
+    }
     const bool shaped = batch->count() + seqlen->count() + lengths->count() > 0 || flags->decode;
     if (flags->workload.empty() && !shaped) flags->workload = "headline";
     context->exit_code = RunBench(*flags, *context);

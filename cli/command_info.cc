@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 
 #include "cli/commands.h"
@@ -50,6 +51,17 @@ Table RungsTable() {
   return table;
 }
 
+// Whether this machine has it, whatever KDA_MAX_ISA says.
+bool MachineHas(int32_t isa) {
+  const char* const cap = std::getenv("KDA_MAX_ISA");
+  if (cap == nullptr) return kda_isa_available(isa) != 0;
+  const std::string saved = cap;
+  unsetenv("KDA_MAX_ISA");
+  const bool has = kda_isa_available(isa) != 0;
+  setenv("KDA_MAX_ISA", saved.c_str(), 1);
+  return has;
+}
+
 // What would run for each instruction set, on a K3-like problem; nothing is run.
 Json Kernels() {
   Json kernels = Json::array();
@@ -58,8 +70,9 @@ Json Kernels() {
   for (int32_t isa = KDA_ISA_AUTO; kda_isa_name(isa) != nullptr; ++isa) {
     Json kernel = {{"isa", kda_isa_name(isa)}};
     kernel["available"] = isa == KDA_ISA_AUTO || kda_isa_available(isa) != 0;
+    kernel["capped"] = !kernel["available"].get<bool>() && MachineHas(isa);
     if (kernel["available"].get<bool>()) {
-      Options options;
+      PlanOptions options;
       options.isa = isa;
       options.threads = 1;
       kernel["ran"] = RanJson(CreatePlan(problem, options));
@@ -98,7 +111,7 @@ void PrintForPeople(const Json& kernels, const Json& manifest) {
   fmt::print("kda {} ({}, {}, {})\n", kda_version_string(),
              manifest["git_commit"].get<std::string>(), manifest["compiler"].get<std::string>(),
              manifest["build_type"].get<std::string>());
-  fmt::print("CPU: {}, {} processors usable\n", cpu.model, cpu.processors);
+  fmt::print("CPU: {}, {} usable\n", cpu.model, Counted(cpu.processors, "processor"));
   fmt::print("CPU features: {}\n", fmt::join(cpu.features, " "));
   fmt::print("KDA_MAX_ISA: {}\n\n", manifest["KDA_MAX_ISA"].is_null()
                                         ? "not set"
@@ -107,6 +120,7 @@ void PrintForPeople(const Json& kernels, const Json& manifest) {
   for (const Json& kernel : kernels) {
     fmt::print("  {:<9} {}\n", kernel["isa"].get<std::string>(),
                kernel["available"].get<bool>() ? kernel["ran"]["description"].get<std::string>()
+               : kernel["capped"].get<bool>()  ? "capped by KDA_MAX_ISA"
                                                : "not on this machine");
   }
   fmt::print("\nThe ladder's rungs (kda ladder measures them):\n{}", RungsTable().Text());
@@ -120,11 +134,20 @@ void AddInfo(CLI::App* app, Context* context) {
   CLI::App* command =
       app->add_subcommand("info", "CPU, instruction sets, what would run, limits, versions");
   command->footer(
-      "Examples:\n  kda info\n  kda info --limits      the validator's limits, as "
-      "markdown\n  KDA_MAX_ISA=avx2 kda info");
-  command->add_flag("--limits", flags->limits, "only the table of limits, as markdown");
-  command->add_flag("--switches", flags->switches, "only the table of switches, as markdown");
-  command->add_flag("--json", flags->json, "everything, as JSON");
+      "The environment variable KDA_MAX_ISA (baseline, avx2 or avx512) caps the instruction set "
+      "of\n"
+      "the library, in every program that uses it.\n"
+      "Examples:\n"
+      "  kda info\n"
+      "  kda info --limits      the validator's limits, as markdown\n"
+      "  KDA_MAX_ISA=avx2 kda info");
+  CLI::Option* limits =
+      command->add_flag("--limits", flags->limits, "only the table of limits, as markdown");
+  CLI::Option* switches =
+      command->add_flag("--switches", flags->switches, "only the table of switches, as markdown");
+  command->add_flag("--json", flags->json, "everything, as JSON")
+      ->excludes(limits)
+      ->excludes(switches);
   command->callback([flags, context] {
     if (flags->json) {
       Json json = {{"version", kda_version_string()}, {"manifest", Manifest(*context)}};

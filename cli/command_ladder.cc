@@ -63,10 +63,12 @@ void PrintLadder(const Point& point, const LadderFlags& flags, const Bench& benc
   const std::vector<Step> steps = Steps();
   double slowest = 0;
   for (const Measurement& m : point.measurements) slowest = std::max(slowest, m.time.median);
-  fmt::print("{} sequences, {} tokens, {} heads, K = {}, V = {}; {}, {} threads{}\n\n",
-             point.batch.sequences(), point.batch.Tokens(), flags.heads, flags.generator.dim_k,
-             flags.generator.dim_v, point.measurements[0].ran["isa"].get<std::string>(),
-             point.measurements[0].ran["threads"].get<int>(), bench.pinned() ? ", pinned" : "");
+  const Json& ran = point.measurements[0].ran;
+  fmt::print("{}, {}, {}, K = {}, V = {}; {}, {}{}\n\n",
+             Counted(point.batch.sequences(), "sequence"), Counted(point.batch.Tokens(), "token"),
+             Counted(flags.heads, "head"), flags.generator.dim_k, flags.generator.dim_v,
+             IsaRan(ran), Counted(ran["threads"].get<int>(), "thread"),
+             bench.pinned() ? ", pinned" : "");
   Table table({"rung", "switch", "median", "p10", "p90", "step", "total", "max error", "rel error",
                "time"});
   const Measurement *first = nullptr, *before = nullptr;
@@ -90,9 +92,8 @@ void PrintLadder(const Point& point, const LadderFlags& flags, const Bench& benc
     if (first == nullptr) first = &m;
   }
   fmt::print("{}", table.Text());
-  fmt::print(
-      "\n{} timed runs of each, in turns. Verified before, against the fp64 recurrence: {}\n",
-      point.measurements[0].time.count, point.verified);
+  fmt::print("\n{} of each, in turns. Verified before, against the fp64 recurrence: {}\n",
+             Counted(point.measurements[0].time.count, "timed run"), point.verified);
   fmt::print("\nWhat ran:\n{}", WhatRan({point}));
 }
 
@@ -122,7 +123,7 @@ int RunLadder(LadderFlags* flags, const Context& context) {
   const Batch batch = flags->workload == "headline" ? HeadlineWorkload()[0] : Batch{flags->lengths};
   if (flags->heads == 0) flags->heads = kHeadlineHeads;
   flags->execution.rungs = RungNames();
-  const std::vector<Implementation> which = Implementations(flags->execution);
+  const std::vector<Implementation> which = Implementations(flags->execution, KDA_PREFILL);
   Bench bench(flags->generator, flags->measure, flags->heads, {batch}, KDA_PREFILL);
   Point point;
   point.batch = batch;
@@ -154,7 +155,7 @@ void AddLadder(CLI::App* app, Context* context) {
           ->check(OneOf({"headline"}))
           ->group(group);
   command->add_option("--lengths", flags->lengths, "tokens of each sequence, packed")
-      ->check(WholeNumberIn(1, 1 << 24))
+      ->check(WholeNumberIn(1, 1 << 24).description(""))
       ->delimiter(',')
       ->type_name("N[,N...]")
       ->capture_default_str()

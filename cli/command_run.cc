@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/error.h"
-#include "cli/flags.h"
+#include "cli/problem_flags.h"
 #include "cli/safetensors.h"
 #include "cli/table.h"
 #include "cli/timing.h"
@@ -28,6 +28,10 @@ const char kFooter[] =
     "  cu_seqlens [N+1] (I32 or I64; packs N sequences along T, B = 1), slots [N],\n"
     "  has_initial [N], checkpoint_offsets [N+1], checkpoint_tokens [C]\n"
     "Tensors of OUT: o [B,T,HV,V], final_state, and checkpoints where asked for.\n"
+    "What the tensors are (the options under \"What is computed\") can be in the file too, as\n"
+    "metadata kda.gate, kda.lower_bound, kda.beta_logits, kda.qk_l2norm, kda.scale,\n"
+    "kda.state_layout, kda.out_dtype, kda.decode, kda.checkpoint_every; an option given here "
+    "wins.\n"
     "Example, a file made in Python (pip install safetensors torch), then Kimi K3's gate:\n"
     "  import torch; from safetensors.torch import save_file\n"
     "  x = lambda *s: torch.randn(*s, dtype=torch.bfloat16)\n"
@@ -36,15 +40,22 @@ const char kFooter[] =
     "            'in.safetensors')\n"
     "  kda run --input in.safetensors --output out.safetensors --gate bounded --lower-bound -5 \\\n"
     "          --beta-logits --qk-l2norm\n"
-    "Without Python: kda verify --seqlen 100 --save-input in.safetensors makes such a file.";
+    "  # or save_file(.., metadata={'kda.gate': 'bounded', 'kda.beta_logits': 'true',\n"
+    "  #                            'kda.qk_l2norm': 'true'}), and no options\n"
+    "Without Python, a file that says what it holds:\n"
+    "  kda verify --seqlen 100 --save-input made.safetensors\n"
+    "  kda run --input made.safetensors --output out.safetensors";
 
-void Run(const RunFlags& flags, const Context& context) {
-  std::vector<std::string> unused;
-  Case problem = ReadCase(flags.input, &unused);
-  ApplyProblemFlags(flags.problem, &problem);
-  DescribeOutputs(OutputDtype(flags.problem, problem), &problem);
-  const Options options =
-      MakeOptions(flags.execution, flags.execution.rungs[0], flags.execution.isas[0]);
+void Run(RunFlags* flags, const Context& context) {
+  CheckNotInput("--output", flags->output, flags->input);
+  InputFile input = ReadInput(flags->input);
+  Case& problem = input.problem;
+  const FromFile from = TakeFromFile(flags->input, input.metadata, &flags->problem);
+  FillDefaults("log", &flags->problem);
+  ApplyProblemFlags(flags->problem, &problem);
+  DescribeOutputs(OutputDtype(flags->problem, problem), &problem);
+  const PlanOptions options =
+      MakeOptions(flags->execution, flags->execution.rungs[0], flags->execution.isas[0]);
   const Plan plan = CreatePlan(problem, options);
   AllocateOutputs(&problem);
   const Stopwatch watch;
@@ -54,14 +65,15 @@ void Run(const RunFlags& flags, const Context& context) {
   std::vector<std::pair<std::string, Tensor>> outputs = {{"o", problem.o},
                                                          {"final_state", problem.final_state}};
   if (problem.checkpoints.present()) outputs.emplace_back("checkpoints", problem.checkpoints);
-  WriteSafetensors(flags.output, outputs);
-  for (const std::string& name : unused) {
-    fmt::print(stderr, "kda run: note: tensor '{}' of {} is not used\n", name, flags.input);
+  WriteSafetensors("--output", flags->output, outputs, ToMetadata(flags->problem));
+  for (const std::string& note : Notes(flags->input, input, from)) {
+    fmt::print(stderr, "kda run: note: {}\n", note);
   }
-  if (flags.json) {
+  if (flags->json) {
     Json json = {{"manifest", Manifest(context)}, {"ran", RanJson(plan)}};
     json["first_run_ms"] = milliseconds;
-    json["unused_tensors"] = unused;
+    json["unused_tensors"] = input.unused;
+    json["from_file"] = from.ToJson();
     json["outputs"] = Json::object();
     for (const auto& [name, tensor] : outputs) {
       const kda_tensor& layout = tensor.layout;
@@ -73,8 +85,10 @@ void Run(const RunFlags& flags, const Context& context) {
     return;
   }
   const PlanInfo info = plan.Info();
-  fmt::print("{}; {} sequences, {} tokens, {} value heads in {} (first run)\n", plan.Describe(),
-             info.sequences, info.tokens, problem.value_heads(), HumanTime(milliseconds));
+  fmt::print("{}; {}, {}, {} in {} (first run){}\n", plan.Describe(),
+             Counted(info.sequences, "sequence"), Counted(info.tokens, "token"),
+             Counted(problem.value_heads(), "value head"), HumanTime(milliseconds),
+             from.taken.empty() ? "" : "; from the file: " + from.Describe());
 }
 
 }  // namespace
@@ -90,9 +104,9 @@ void AddRun(CLI::App* app, Context* context) {
       ->required()
       ->type_name("OUT");
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
-  AddProblemFlags(command, &flags->problem);
+  AddProblemFlags(command, "Default: the file's, else log", &flags->problem);
   AddExecutionFlags(command, /*lists=*/false, &flags->execution);
-  command->callback([flags, context] { Run(*flags, *context); });
+  command->callback([flags, context] { Run(flags.get(), *context); });
 }
 
 }  // namespace kda::cli

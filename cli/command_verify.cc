@@ -6,9 +6,9 @@
 
 #include "cli/commands.h"
 #include "cli/error.h"
-#include "cli/flags.h"
 #include "cli/generator.h"
 #include "cli/oracle.h"
+#include "cli/problem_flags.h"
 #include "cli/progress.h"
 #include "cli/safetensors.h"
 #include "cli/table.h"
@@ -36,33 +36,26 @@ const char kFooter[] =
     "Examples:\n"
     "  kda verify --batch 3 --seqlen 130 --heads 4             generated inputs, bounded gate\n"
     "  kda verify --input in.safetensors --gate softplus       your own (tensors: kda run --help)\n"
+    "  kda verify --seqlen 100 --save-input made.safetensors   also keeps the inputs, and what "
+    "they "
+    "are\n"
+    "  kda verify --input made.safetensors                     the same problem again\n"
     "  kda verify --dtype fp32 --gate-dtype fp32 --rung original --isa baseline";
 
-// The same file that `kda run --input` reads.
-void SaveInput(const std::string& path, const Case& problem) {
-  std::vector<std::pair<std::string, Tensor>> tensors;
-  const auto add = [&](const char* name, const Tensor& tensor) {
-    if (tensor.present()) tensors.emplace_back(name, tensor);
-  };
-  add("q", problem.q);
-  add("k", problem.k);
-  add("v", problem.v);
-  add("g", problem.g);
-  add("beta", problem.beta);
-  add("A_log", problem.A_log);
-  add("dt_bias", problem.dt_bias);
-  add("initial_state", problem.initial_state);
-  add("cu_seqlens", problem.cu_seqlens);
-  WriteSafetensors(path, tensors);
-}
-
-Case MakeCase(VerifyFlags* flags, std::vector<std::string>* unused) {
-  if (!flags->input.empty()) return ReadCase(flags->input, unused);
-  flags->generator.gate = flags->problem.gate;
-  flags->generator.beta_logits = flags->problem.beta_logits;
+// Fills the flags that are open, from the file or by default.
+InputFile MakeInput(VerifyFlags* flags, FromFile* from) {
+  if (!flags->input.empty()) {
+    InputFile input = ReadInput(flags->input);
+    *from = TakeFromFile(flags->input, input.metadata, &flags->problem);
+    FillDefaults("log", &flags->problem);
+    return input;
+  }
+  FillDefaults("bounded", &flags->problem);
+  flags->generator.gate = *flags->problem.gate;
+  flags->generator.beta_logits = *flags->problem.beta_logits;
   const Batch batch = Batch::Of(flags->batch, flags->seqlen);
   const Case inputs = MakeInputs(flags->generator, flags->heads, batch.Tokens(), batch.sequences());
-  return PackedCase(inputs, batch);
+  return {PackedCase(inputs, batch), {}, {}};
 }
 
 void PrintTable(const std::vector<Verdict>& verdicts) {
@@ -79,6 +72,12 @@ void PrintTable(const std::vector<Verdict>& verdicts) {
                fmt::format("{}", d.elements), result});
   }
   fmt::print("{}", table.Text());
+  for (const Verdict& verdict : verdicts) {
+    const Difference& d = verdict.difference;
+    if (d.non_finite_got + d.non_finite_want == 0) continue;
+    fmt::print("{}: of {} elements {} of the result and {} of the oracle are not finite\n",
+               verdict.tensor, d.elements, d.non_finite_got, d.non_finite_want);
+  }
 }
 
 Json VerdictsJson(const std::vector<Verdict>& verdicts) {
@@ -90,20 +89,27 @@ Json VerdictsJson(const std::vector<Verdict>& verdicts) {
                                {"relative_limit", verdict.limit},
                                {"elements", d.elements},
                                {"not_finite_as_oracle", d.mismatched_non_finite},
+                               {"not_finite", d.non_finite_got},
+                               {"oracle_not_finite", d.non_finite_want},
                                {"passed", verdict.Passed()}};
   }
   return tensors;
 }
 
 int Verify(VerifyFlags* flags, const Context& context) {
-  std::vector<std::string> unused;
-  Case problem = MakeCase(flags, &unused);
+  if (!flags->input.empty()) CheckNotInput("--save-input", flags->save_input, flags->input);
+  FromFile from;
+  InputFile input = MakeInput(flags, &from);
+  Case& problem = input.problem;
   ApplyProblemFlags(flags->problem, &problem);
   DescribeOutputs(OutputDtype(flags->problem, problem), &problem);
-  const Options options =
+  const PlanOptions options =
       MakeOptions(flags->execution, flags->execution.rungs[0], flags->execution.isas[0]);
   const Plan plan = CreatePlan(problem, options);
-  if (!flags->save_input.empty()) SaveInput(flags->save_input, problem);
+  if (!flags->save_input.empty()) {
+    WriteSafetensors("--save-input", flags->save_input, InputTensors(problem),
+                     ToMetadata(flags->problem));
+  }
   AllocateOutputs(&problem);
   FillNan(problem.o);
   if (!problem.slots.present()) FillNan(problem.final_state);
@@ -120,17 +126,19 @@ int Verify(VerifyFlags* flags, const Context& context) {
   }
   const bool passed = std::all_of(verdicts.begin(), verdicts.end(),
                                   [](const Verdict& verdict) { return verdict.Passed(); });
-  for (const std::string& name : unused) {
-    fmt::print(stderr, "kda verify: note: tensor '{}' of {} is not used\n", name, flags->input);
+  for (const std::string& note : Notes(flags->input, input, from)) {
+    fmt::print(stderr, "kda verify: note: {}\n", note);
   }
   if (flags->json) {
     Json json = {{"manifest", Manifest(context)}, {"ran", RanJson(plan)}};
-    json["manifest"]["seed"] = flags->generator.seed;
+    if (flags->input.empty()) json["manifest"]["seed"] = flags->generator.seed;
+    json["from_file"] = from.ToJson();
     json["passed"] = passed;
     json["tensors"] = VerdictsJson(verdicts);
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("ran: {}\n", plan.Describe());
+    if (!from.taken.empty()) fmt::print("from {}: {}\n", flags->input, from.Describe());
     PrintTable(verdicts);
   }
   if (!passed && !flags->json) {
@@ -161,19 +169,16 @@ void AddVerify(CLI::App* app, Context* context) {
   for (CLI::Option* option : shape) {
     option->capture_default_str()->excludes(input)->group(group);
   }
-  AddGeneratorFlags(command, /*semantics=*/false, &flags->generator);
+  for (CLI::Option* option : AddGeneratorFlags(command, /*semantics=*/false, &flags->generator)) {
+    option->excludes(input);
+  }
   command->add_option("--tolerance", flags->tolerance, "largest relative error taken")
-      ->check(FiniteNumber())
-      ->check(CLI::PositiveNumber);
+      ->check(PositiveNumber());
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
-  AddProblemFlags(command, &flags->problem);
+  AddProblemFlags(command, "Default: bounded for inputs made here, else the file's, else log",
+                  &flags->problem);
   AddExecutionFlags(command, /*lists=*/false, &flags->execution);
-  const CLI::Option* gate = command->get_option("--gate");
-  command->callback([flags, context, gate] {
-    // A file says log unless told; what is made here is Kimi K3's kind.
-    if (flags->input.empty() && gate->count() == 0) flags->problem.gate = "bounded";
-    context->exit_code = Verify(flags.get(), *context);
-  });
+  command->callback([flags, context] { context->exit_code = Verify(flags.get(), *context); });
 }
 
 }  // namespace kda::cli

@@ -31,6 +31,14 @@ template <typename... Args>
   throw Error(kExitFailed, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// Names and texts of files end up in messages, which are one line.
+inline std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
 // The library's refusals are the caller's arguments, but for those of the machine.
 inline void Check(const Status& status) {
   if (status.ok()) return;

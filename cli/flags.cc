@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cli/error.h"
-#include "cli/safetensors.h"
 
 namespace kda::cli {
 namespace {
@@ -85,59 +84,15 @@ CLI::Validator FiniteNumber() {
   return validator;
 }
 
-void AddProblemFlags(CLI::App* app, ProblemFlags* flags) {
-  const std::string group = "What is computed";
-  app->add_option("--gate", flags->gate,
-                  "what g holds: log = the log-decay itself; bounded = lower_bound * "
-                  "sigmoid(exp(A_log) (g + dt_bias)); softplus = -exp(A_log) softplus(g + dt_bias)")
-      ->check(OneOf({"log", "bounded", "softplus"}))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--lower-bound", flags->lower_bound, "of the bounded gate (default: -5)")
-      ->check(FiniteNumber())
-      ->group(group);
-  app->add_flag("--beta-logits", flags->beta_logits, "beta is a logit: sigmoid(beta) is used")
-      ->group(group);
-  app->add_flag("--qk-l2norm", flags->qk_l2norm, "normalise each row of q and k first")
-      ->group(group);
-  app->add_option("--scale", flags->scale, "factor of o (default: K^-0.5)")
-      ->check(FiniteNumber())
-      ->group(group);
-  app->add_option("--state-layout", flags->state_layout,
-                  "the states are [N, HV, K, V] (kv) or [N, HV, V, K] (vk)")
-      ->check(OneOf({"kv", "vk"}))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--out-dtype", flags->out_dtype, "dtype of o (default: that of v)")
-      ->check(OneOf({"bf16", "fp16", "fp32"}))
-      ->group(group);
-  app->add_flag("--decode", flags->decode, "token by token instead of in chunks")->group(group);
-  app->add_option("--checkpoint-every", flags->checkpoint_every,
-                  "also give the state after every N tokens of each sequence")
-      ->check(WholeNumberIn(1, INT64_MAX))
-      ->group(group);
-}
-
-void ApplyProblemFlags(const ProblemFlags& flags, Case* problem) {
-  problem->mode = flags.decode ? KDA_DECODE : KDA_PREFILL;
-  problem->gate = flags.gate == "bounded"    ? KDA_GATE_BOUNDED
-                  : flags.gate == "softplus" ? KDA_GATE_SOFTPLUS
-                                             : KDA_GATE_LOG;
-  if (flags.lower_bound && problem->gate != KDA_GATE_BOUNDED) {
-    BadArgument("--lower-bound: {} has no meaning with --gate {}; it belongs to --gate bounded",
-                *flags.lower_bound, flags.gate);
-  }
-  problem->lower_bound = problem->gate == KDA_GATE_BOUNDED ? flags.lower_bound.value_or(-5.0) : 0.0;
-  problem->state_order = flags.state_layout == "vk" ? KDA_STATE_VK : KDA_STATE_KV;
-  problem->flags =
-      (flags.beta_logits ? KDA_FLAG_BETA_LOGITS : 0) | (flags.qk_l2norm ? KDA_FLAG_QK_L2NORM : 0);
-  problem->scale = flags.scale.value_or(KDA_DEFAULT_SCALE);
-  problem->checkpoint_every = flags.checkpoint_every;
-}
-
-kda_dtype OutputDtype(const ProblemFlags& flags, const Case& problem) {
-  return flags.out_dtype.empty() ? static_cast<kda_dtype>(problem.v.layout.dtype)
-                                 : DtypeFromFlag(flags.out_dtype);
+CLI::Validator PositiveNumber() {
+  CLI::Validator validator("X");
+  validator.operation([](std::string& value) {
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    const bool good = !value.empty() && *end == '\0' && std::isfinite(number) && number > 0;
+    return good ? std::string() : fmt::format("'{}' must be a finite number > 0", value);
+  });
+  return validator;
 }
 
 void AddThreadsFlag(CLI::App* app, ExecutionFlags* flags) {
@@ -151,8 +106,11 @@ void AddExecutionFlags(CLI::App* app, bool lists, ExecutionFlags* flags) {
   const std::string group = "How it is computed";
   const std::string more = lists ? "; several, with commas, are timed in turns" : "";
   const std::string isa_help =
-      "instruction set to force; one this machine lacks is an error" + more;
-  const std::string rung_help = "rung of the optimisation ladder (kda info --switches)" + more;
+      "instruction set to force; one this machine lacks is an error. auto = the best one here, "
+      "capped by the environment variable KDA_MAX_ISA" +
+      more;
+  const std::string rung_help =
+      "rung of the optimisation ladder (kda info lists what each turns on)" + more;
   app->add_option("--backend", flags->backend, "reference = the recurrence in fp64: slow, exact")
       ->check(OneOf(NamesOf(kda_backend_name)))
       ->capture_default_str()
@@ -172,7 +130,10 @@ void AddExecutionFlags(CLI::App* app, bool lists, ExecutionFlags* flags) {
       option->expected(1);
     }
   }
-  app->add_option("--set", flags->sets, "turn one switch on or off, after --rung; repeatable")
+  app->add_option("--set", flags->sets,
+                  "turn one switch on or off, after --rung; repeatable. One that is turned on here "
+                  "and cannot run is an error; of a rung it is left out, and said (switches: kda "
+                  "info --switches)")
       ->type_name("SWITCH=0|1")
       ->expected(1)
       ->take_all()
@@ -186,8 +147,9 @@ void AddExecutionFlags(CLI::App* app, bool lists, ExecutionFlags* flags) {
   AddThreadsFlag(app, flags);
 }
 
-Options MakeOptions(const ExecutionFlags& flags, const std::string& rung, const std::string& isa) {
-  Options options;
+PlanOptions MakeOptions(const ExecutionFlags& flags, const std::string& rung,
+                        const std::string& isa) {
+  PlanOptions options;
   options.backend = IndexOfName(NamesOf(kda_backend_name), flags.backend);
   options.isa = IndexOfName(IsaNames(), isa);
   options.solver = IndexOfName(NamesOf(kda_solver_name), flags.solver);
@@ -196,53 +158,71 @@ Options MakeOptions(const ExecutionFlags& flags, const std::string& rung, const 
   for (const std::string& set : flags.sets) {
     const auto [bit, value] = ParseSet(set);
     on = value ? on | bit : on & ~bit;
+    options.forced_on = value ? options.forced_on | bit : options.forced_on & ~bit;
   }
   options.switches_off = KDA_SWITCHES_ALL & ~on;
   return options;
 }
 
-Case ReadCase(const std::string& path, std::vector<std::string>* unused) {
+namespace {
+
+// The tensors of an input file: one row each.
+struct TensorName {
+  const char* name;
+  Tensor Case::*tensor;
+  bool required, index;
+};
+constexpr TensorName kTensorNames[] = {
+    {"q", &Case::q, true, false},
+    {"k", &Case::k, true, false},
+    {"v", &Case::v, true, false},
+    {"g", &Case::g, true, false},
+    {"beta", &Case::beta, true, false},
+    {"A_log", &Case::A_log, false, false},
+    {"dt_bias", &Case::dt_bias, false, false},
+    {"initial_state", &Case::initial_state, false, false},
+    {"cu_seqlens", &Case::cu_seqlens, false, true},
+    {"slots", &Case::slots, false, true},
+    {"has_initial", &Case::has_initial, false, true},
+    {"checkpoint_offsets", &Case::checkpoint_offsets, false, true},
+    {"checkpoint_tokens", &Case::checkpoint_tokens, false, true}};
+
+}  // namespace
+
+InputFile ReadInput(const std::string& path) {
   const SafetensorsReader file(path);
-  Case problem;
-  struct Name {
-    const char* name;
-    Tensor* tensor;
-    bool required;
-    bool index;
-  };
-  const Name names[] = {{"q", &problem.q, true, false},
-                        {"k", &problem.k, true, false},
-                        {"v", &problem.v, true, false},
-                        {"g", &problem.g, true, false},
-                        {"beta", &problem.beta, true, false},
-                        {"A_log", &problem.A_log, false, false},
-                        {"dt_bias", &problem.dt_bias, false, false},
-                        {"initial_state", &problem.initial_state, false, false},
-                        {"cu_seqlens", &problem.cu_seqlens, false, true},
-                        {"slots", &problem.slots, false, true},
-                        {"has_initial", &problem.has_initial, false, true},
-                        {"checkpoint_offsets", &problem.checkpoint_offsets, false, true},
-                        {"checkpoint_tokens", &problem.checkpoint_tokens, false, true}};
-  *unused = file.Names();
-  for (const Name& entry : names) {
-    if (!file.Has(entry.name)) {
-      if (entry.required) {
-        BadArgument("{}: missing in {}; q, k, v, g and beta are needed", entry.name, path);
+  InputFile input;
+  input.metadata = file.metadata();
+  input.unused = file.Names();
+  for (const TensorName& row : kTensorNames) {
+    if (!file.Has(row.name)) {
+      if (row.required) {
+        BadArgument("{}: missing in {}; q, k, v, g and beta are needed", row.name, path);
       }
       continue;
     }
-    *entry.tensor = file.Read(entry.name);
-    const kda_tensor& layout = entry.tensor->layout;
-    if (entry.index && layout.rank != 1) {
-      BadArgument("{}: shape [{}] has {} dimensions; 1 is needed", entry.name,
+    Tensor& tensor = input.problem.*row.tensor;
+    tensor = file.Read(row.name);
+    const kda_tensor& layout = tensor.layout;
+    if (row.index && layout.rank != 1) {
+      BadArgument("{}: shape [{}] has {} dimensions; 1 is needed", row.name,
                   fmt::join(layout.shape, layout.shape + layout.rank, ", "), layout.rank);
     }
-    if (entry.index && layout.dtype != KDA_I32 && layout.dtype != KDA_I64) {
-      BadArgument("{}: dtype {} is not I32 or I64", entry.name, SafetensorsDtype(layout.dtype));
+    if (row.index && layout.dtype != KDA_I32 && layout.dtype != KDA_I64) {
+      BadArgument("{}: dtype {} is not I32 or I64", row.name, SafetensorsDtype(layout.dtype));
     }
-    unused->erase(std::find(unused->begin(), unused->end(), entry.name));
+    input.unused.erase(std::find(input.unused.begin(), input.unused.end(), row.name));
   }
-  return problem;
+  return input;
+}
+
+std::vector<std::pair<std::string, Tensor>> InputTensors(const Case& problem) {
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const TensorName& row : kTensorNames) {
+    const Tensor& tensor = problem.*row.tensor;
+    if (tensor.present()) tensors.emplace_back(row.name, tensor);
+  }
+  return tensors;
 }
 
 std::vector<std::string> RungNames() {

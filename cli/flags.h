@@ -3,11 +3,12 @@
 #define KDA_CLI_FLAGS_H_
 
 #include <CLI/CLI.hpp>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/case.h"
+#include "cli/safetensors.h"
 
 namespace kda::cli {
 
@@ -15,23 +16,7 @@ namespace kda::cli {
 CLI::Validator OneOf(std::vector<std::string> allowed);
 CLI::Validator WholeNumberIn(int64_t low, int64_t high);
 CLI::Validator FiniteNumber();
-
-// What is computed (run, verify).
-struct ProblemFlags {
-  std::string gate = "log";
-  std::optional<double> lower_bound;  // -5 where not given
-  bool beta_logits = false;
-  bool qk_l2norm = false;
-  std::optional<double> scale;
-  std::string state_layout = "kv";
-  std::string out_dtype;  // "": that of v
-  bool decode = false;
-  int64_t checkpoint_every = 0;
-};
-void AddProblemFlags(CLI::App* app, ProblemFlags* flags);
-// Everything but the tensors.
-void ApplyProblemFlags(const ProblemFlags& flags, Case* problem);
-kda_dtype OutputDtype(const ProblemFlags& flags, const Case& problem);
+CLI::Validator PositiveNumber();
 
 // How it is computed.
 struct ExecutionFlags {
@@ -45,10 +30,18 @@ struct ExecutionFlags {
 // `lists`: --rung and --isa take several names.
 void AddExecutionFlags(CLI::App* app, bool lists, ExecutionFlags* flags);
 void AddThreadsFlag(CLI::App* app, ExecutionFlags* flags);
-Options MakeOptions(const ExecutionFlags& flags, const std::string& rung, const std::string& isa);
+PlanOptions MakeOptions(const ExecutionFlags& flags, const std::string& rung,
+                        const std::string& isa);
 
-// Tensors of a safetensors file by their names. Names that are not used are returned in `unused`.
-Case ReadCase(const std::string& path, std::vector<std::string>* unused);
+// Tensors of a safetensors file by their names.
+struct InputFile {
+  Case problem;
+  Metadata metadata;
+  std::vector<std::string> unused;  // names of tensors
+};
+InputFile ReadInput(const std::string& path);
+// .. and of a case, as written.
+std::vector<std::pair<std::string, Tensor>> InputTensors(const Case& problem);
 
 // Names of the library's tables.
 std::vector<std::string> RungNames();

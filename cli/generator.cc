@@ -147,7 +147,7 @@ void FillGate(const GeneratorFlags& flags, int64_t value_heads, Case* inputs) {
 
 }  // namespace
 
-void AddGeneratorFlags(CLI::App* app, bool semantics, GeneratorFlags* flags) {
+std::vector<CLI::Option*> AddGeneratorFlags(CLI::App* app, bool semantics, GeneratorFlags* flags) {
   const std::string group = "Generated inputs";
   if (semantics) {
     app->add_option("--gate", flags->gate, "bounded at -5 (Kimi K3), softplus (Kimi-Linear) or log")
@@ -156,36 +156,24 @@ void AddGeneratorFlags(CLI::App* app, bool semantics, GeneratorFlags* flags) {
         ->group(group);
     app->add_flag("--beta-logits", flags->beta_logits, "beta as logits")->group(group);
   }
-  app->add_option("--values", flags->values,
-                  "gates: mix = fast and slow channels in every head; published = N(0, 1); slow; "
-                  "saturated = at the bound")
-      ->check(OneOf({"mix", "published", "slow", "saturated"}))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--dtype", flags->dtype, "of q, k, v and o")
-      ->check(OneOf({"bf16", "fp16", "fp32"}))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--gate-dtype", flags->gate_dtype, "of g")
-      ->check(OneOf({"bf16", "fp16", "fp32"}))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--dim-k", flags->dim_k, "K: width of a query or key")
-      ->check(WholeNumberIn(1, 256))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--dim-v", flags->dim_v, "V: width of a value")
-      ->check(WholeNumberIn(1, 256))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--group", flags->group, "value heads per query/key head (HV / H)")
-      ->check(WholeNumberIn(1, 64))
-      ->capture_default_str()
-      ->group(group);
-  app->add_option("--seed", flags->seed, "of the inputs")
-      ->check(WholeNumberIn(0, INT64_MAX))
-      ->capture_default_str()
-      ->group(group);
+  const std::vector<CLI::Option*> options = {
+      app->add_option(
+             "--values", flags->values,
+             "gates: mix = fast and slow channels in every head; published = N(0, 1); slow; "
+             "saturated = at the bound")
+          ->check(OneOf({"mix", "published", "slow", "saturated"})),
+      app->add_option("--dtype", flags->dtype, "of q, k, v and o")
+          ->check(OneOf({"bf16", "fp16", "fp32"})),
+      app->add_option("--gate-dtype", flags->gate_dtype, "of g")
+          ->check(OneOf({"bf16", "fp16", "fp32"})),
+      app->add_option("--dim-k", flags->dim_k, "K: width of a query or key")
+          ->check(WholeNumberIn(1, 256)),
+      app->add_option("--dim-v", flags->dim_v, "V: width of a value")->check(WholeNumberIn(1, 256)),
+      app->add_option("--group", flags->group, "value heads per query/key head (HV / H)")
+          ->check(WholeNumberIn(1, 64)),
+      app->add_option("--seed", flags->seed, "of the inputs")->check(WholeNumberIn(0, INT64_MAX))};
+  for (CLI::Option* option : options) option->capture_default_str()->group(group);
+  return options;
 }
 
 Case MakeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences) {

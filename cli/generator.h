@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/case.h"
 #include "cli/workload.h"
@@ -22,7 +23,7 @@ struct GeneratorFlags {
   uint64_t seed = 1;
 };
 // `semantics`: also --gate and --beta-logits, which run and verify have among their own.
-void AddGeneratorFlags(CLI::App* app, bool semantics, GeneratorFlags* flags);
+std::vector<CLI::Option*> AddGeneratorFlags(CLI::App* app, bool semantics, GeneratorFlags* flags);
 
 // Unit q and k rows, v ~ N(0, 1), a raw gate, beta in (0, 1) or its logits, A_log, dt_bias and a
 // non-zero fp32 initial state, for `tokens` packed tokens and `sequences` states.

@@ -1,11 +1,14 @@
 // kda: Kimi Delta Attention from the command line.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <new>
+#include <regex>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/error.h"
@@ -16,6 +19,11 @@ namespace {
 class Help : public CLI::Formatter {
  public:
   Help() { column_width(34); }
+  // "--decode,--no-decode" instead of "--decode,--no-decode{false}"
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    static const std::regex value("\\{false\\}");
+    return std::regex_replace(CLI::Formatter::make_option_name(option, positional), value, "");
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     std::string type = option->get_type_name();
@@ -39,25 +47,26 @@ std::string CommandLine(int argc, char** argv) {
   return line;
 }
 
-std::string OneLine(std::string text) {
-  for (char& c : text) {
-    if (c == '\n' || c == '\r') c = ' ';
-  }
-  return text;
-}
-
-// The sub-command that was typed, for "kda bench: ..." and its help.
-std::string Name(const CLI::App& app) {
-  for (const CLI::App* command : app.get_subcommands()) return "kda " + command->get_name();
-  return "kda";
-}
-
-int Complain(const CLI::App& app, const std::string& message, int code) {
-  const std::string name = Name(app);
+int Complain(const CLI::App& app, const std::string& program, const std::string& message,
+             int code) {
+  std::string command;  // that was typed
+  for (const CLI::App* sub : app.get_subcommands()) command = " " + sub->get_name();
   const std::string hint =
-      code == kda::cli::kExitArgument ? fmt::format("; see {} --help", name) : "";
-  fmt::print(stderr, "{}: {}{}\n", name, OneLine(message), hint);
+      code == kda::cli::kExitArgument ? fmt::format("; see {}{} --help", program, command) : "";
+  fmt::print(stderr, "kda{}: {}{}\n", command, kda::cli::OneLine(message), hint);
   return code;
+}
+
+// CLI11 lists what it did not expect backwards.
+std::string Unexpected(const CLI::App& app) {
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  return fmt::format("not expected here: {}", fmt::join(words, " "));
+}
+
+// "--seqlen: 1 required INT:N missing" -> "--seqlen: a value is missing: N"
+std::string MissingValue(const std::string& message) {
+  static const std::regex pattern("(\\S+): \\d+ required (?:[A-Z]+:)?(.*) missing");
+  return std::regex_replace(message, pattern, "$1: a value is missing: $2");
 }
 
 }  // namespace
@@ -65,6 +74,7 @@ int Complain(const CLI::App& app, const std::string& message, int code) {
 int main(int argc, char** argv) {
   kda::cli::Context context;
   context.command = CommandLine(argc, argv);
+  if (argc > 0) context.program = argv[0];
   kda::cli::ReadCpuInfo();
   CLI::App app("Kimi Delta Attention (KDA): runs, verifies and measures the forward pass.", "kda");
   app.formatter(std::make_shared<Help>());
@@ -73,6 +83,8 @@ int main(int argc, char** argv) {
       "  kda demo                      see it run on real prompt lengths, verified and timed\n"
       "  kda info                      what this machine can run\n"
       "  kda verify --seqlen 300       a small problem against the fp64 oracle\n"
+      "Environment:\n"
+      "  KDA_MAX_ISA=baseline|avx2|avx512    no instruction set beyond this one is used\n"
       "Exit codes: 0 good, 1 a verification or the machine failed, 2 wrong arguments.");
   app.set_version_flag("--version", std::string("kda ") + kda_version_string());
   app.require_subcommand(0, 1);
@@ -85,23 +97,29 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) {
-      return Complain(app, "a command is needed: info, run, verify, bench, ladder or demo",
+      return Complain(app, context.program,
+                      "a command is needed: info, run, verify, bench, ladder or demo",
                       kda::cli::kExitArgument);
     }
     if (std::fflush(stdout) != 0) {
-      return Complain(app, "writing to standard output failed", kda::cli::kExitFailed);
+      return Complain(app, context.program, "writing to standard output failed",
+                      kda::cli::kExitFailed);
     }
     return context.exit_code;
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
+  } catch (const CLI::ExtrasError&) {
+    return Complain(app, context.program, Unexpected(app), kda::cli::kExitArgument);
+  } catch (const CLI::ArgumentMismatch& error) {
+    return Complain(app, context.program, MissingValue(error.what()), kda::cli::kExitArgument);
   } catch (const CLI::ParseError& error) {
-    return Complain(app, error.what(), kda::cli::kExitArgument);
+    return Complain(app, context.program, error.what(), kda::cli::kExitArgument);
   } catch (const kda::cli::Error& error) {
     std::fflush(stdout);
-    return Complain(app, error.what(), error.exit_code);
+    return Complain(app, context.program, error.what(), error.exit_code);
   } catch (const std::bad_alloc&) {
-    return Complain(app, "out of memory", kda::cli::kExitFailed);
+    return Complain(app, context.program, "out of memory", kda::cli::kExitFailed);
   } catch (const std::exception& error) {
-    return Complain(app, error.what(), kda::cli::kExitFailed);
+    return Complain(app, context.program, error.what(), kda::cli::kExitFailed);
   }
 }

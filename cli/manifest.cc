@@ -98,13 +98,18 @@ Json RanJson(const Plan& plan) {
   const PlanInfo info = plan.Info();
   Json ran;
   ran["backend"] = kda_backend_name(info.backend);
-  ran["isa"] = kda_isa_name(info.isa);
+  const bool reference = info.backend == KDA_BACKEND_REFERENCE;
+  ran["isa"] = reference ? Json(nullptr) : Json(kda_isa_name(info.isa));
   ran["solver"] = kda_solver_name(info.solver);
   ran["threads"] = info.threads;
   ran["switches"] = SwitchNames(info.switches);
   ran["switches_fallback"] = SwitchNames(info.switches_fallback);
   ran["description"] = plan.Describe();
   return ran;
+}
+
+std::string IsaRan(const Json& ran) {
+  return ran["isa"].is_null() ? "-" : ran["isa"].get<std::string>();
 }
 
 }  // namespace kda::cli

@@ -14,8 +14,9 @@ using Json = nlohmann::ordered_json;
 
 // What main knows.
 struct Context {
-  std::string command;  // as typed
-  int exit_code = 0;    // set by a sub-command that ran
+  std::string command;          // as typed
+  std::string program = "kda";  // the path it was called by, for hints to type
+  int exit_code = 0;            // set by a sub-command that ran
 };
 
 struct CpuInfo {
@@ -32,6 +33,7 @@ Json Manifest(const Context& context);
 
 // What a plan runs: backend, isa, solver, threads, switches, fallback, and the one-line description.
 Json RanJson(const Plan& plan);
+std::string IsaRan(const Json& ran);  // "-" for the reference backend: the recurrence in fp64
 
 }  // namespace kda::cli
 

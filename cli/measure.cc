@@ -40,16 +40,24 @@ void AddMeasureFlags(CLI::App* app, MeasureFlags* flags) {
       ->group(group);
 }
 
-std::vector<Implementation> Implementations(ExecutionFlags flags) {
+std::vector<Implementation> Implementations(ExecutionFlags flags, kda_mode mode) {
   if (flags.threads == 0) flags.threads = ReadCpuInfo().processors;
+  const char* const token_by_token = flags.backend == "reference" ? "reference"
+                                     : mode == KDA_DECODE         ? "decode"
+                                                                  : nullptr;
+  if (token_by_token != nullptr && flags.rungs.size() > 1) {
+    BadArgument("--rung: {} goes token by token, where {} and {} would run the same; one is taken",
+                token_by_token, flags.rungs[0], flags.rungs[1]);
+  }
   std::vector<Implementation> list;
   std::set<std::string> seen;
   for (const std::string& rung : flags.rungs) {
     for (const std::string& isa : flags.isas) {
       Implementation implementation;
-      implementation.rung = rung;
+      implementation.rung = token_by_token != nullptr ? "-" : rung;
       implementation.isa = isa;
-      implementation.label = flags.isas.size() > 1 ? rung + "/" + isa : rung;
+      const std::string name = token_by_token != nullptr ? token_by_token : rung;
+      implementation.label = flags.isas.size() > 1 ? name + "/" + isa : name;
       implementation.options = MakeOptions(flags, rung, isa);
       implementation.options.flags |= KDA_OPTION_CALLER_WORKSPACE;
       if (!seen.insert(implementation.label).second) {
@@ -186,7 +194,7 @@ Json MeasurementJson(const Measurement& m, const Batch& batch, int64_t heads, in
                      const std::string& verified) {
   const auto [low, high] = std::minmax_element(batch.lengths.begin(), batch.lengths.end());
   Json record;
-  record["rung"] = m.rung;
+  record["rung"] = m.rung == "-" ? Json(nullptr) : Json(m.rung);
   record["isa"] = m.ran["isa"];
   record["batch"] = batch.sequences();
   record["seqlen"] = *low == *high ? Json(*low) : Json(batch.lengths);

@@ -29,12 +29,12 @@ void AddMeasureFlags(CLI::App* app, MeasureFlags* flags);
 
 // One thing to compare: a rung on an instruction set.
 struct Implementation {
-  std::string rung, isa;  // as asked for
+  std::string rung, isa;  // as asked for; rung "-" where all run the same: token by token
   std::string label;      // "optimized", or "optimized/avx2" where instruction sets differ
-  Options options;
+  PlanOptions options;
 };
 // The product of the lists of rungs and instruction sets. Fixes the number of threads.
-std::vector<Implementation> Implementations(ExecutionFlags flags);
+std::vector<Implementation> Implementations(ExecutionFlags flags, kda_mode mode);
 
 struct Measurement {
   std::string rung, isa, label;  // as the implementation's

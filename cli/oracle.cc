@@ -13,8 +13,8 @@
 namespace kda::cli {
 namespace {
 
-Options OracleOptions() {
-  Options options;
+PlanOptions OracleOptions() {
+  PlanOptions options;
   options.backend = KDA_BACKEND_REFERENCE;
   return options;
 }

@@ -67,7 +67,7 @@ std::string PointsTable(const std::vector<Point>& points, int64_t value_heads) {
   for (const Point& point : points) {
     for (const Measurement& m : point.measurements) {
       const double rate = double(point.batch.Tokens() * value_heads) / (m.time.median / 1e3);
-      table.Add({point.batch.Describe(), m.rung, m.ran["isa"].get<std::string>(),
+      table.Add({point.batch.Describe(), m.rung, IsaRan(m.ran),
                  m.passed ? HumanTime(m.time.median) : "not timed",
                  m.passed ? HumanTime(m.time.p10) : "-", m.passed ? HumanTime(m.time.p90) : "-",
                  fmt::format("{}", m.time.count), m.passed ? HumanCount(rate) : "-",
@@ -87,9 +87,9 @@ std::string ReplayTable(int64_t batch, const std::vector<Point>& points) {
     const Measurement& m = points[0].measurements[i];
     const ReplaySummary s = Summary(points, i);
     const double seconds = std::max(s.total_ms, 1e-9) / 1e3;
-    table.Add({fmt::format("{}", batch), m.rung, m.ran["isa"].get<std::string>(),
-               fmt::format("{}", s.batches), HumanTime(s.time.median), HumanTime(s.time.p10),
-               HumanTime(s.time.p90), HumanTime(s.total_ms), HumanCount(double(s.tokens) / seconds),
+    table.Add({fmt::format("{}", batch), m.rung, IsaRan(m.ran), fmt::format("{}", s.batches),
+               HumanTime(s.time.median), HumanTime(s.time.p10), HumanTime(s.time.p90),
+               HumanTime(s.total_ms), HumanCount(double(s.tokens) / seconds),
                HumanCount(double(s.padded) / seconds), fmt::format("{:.1e}", s.max_error),
                fmt::format("{:.1e}", s.relative_error)});
   }
@@ -105,7 +105,7 @@ Json ReplayJson(int64_t batch, const std::vector<Point>& points) {
     const Measurement& m = points[0].measurements[i];
     const ReplaySummary s = Summary(points, i);
     const double seconds = std::max(s.total_ms, 1e-9) / 1e3;
-    json["implementations"].push_back({{"rung", m.rung},
+    json["implementations"].push_back({{"rung", m.rung == "-" ? Json(nullptr) : Json(m.rung)},
                                        {"isa", m.ran["isa"]},
                                        {"timed_batches", s.batches},
                                        {"median_of_medians_ms", s.time.median},

@@ -43,6 +43,20 @@ std::string Printable(const std::string& name) {
   return json(name).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
+Metadata ReadMetadata(const std::string& path, const json& value) {
+  Metadata metadata;
+  if (!value.is_object()) {
+    BadArgument("--input: {}: __metadata__ is not an object of strings", path);
+  }
+  for (const auto& [name, text] : value.items()) {
+    if (!text.is_string()) {
+      BadArgument("--input: {}: __metadata__ {} is not a string", path, Printable(name));
+    }
+    metadata.emplace_back(name, text.get<std::string>());
+  }
+  return metadata;
+}
+
 bool WholeNumber(const json& value, int64_t* number) {
   if (value.is_number_unsigned()) {
     if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
@@ -126,7 +140,10 @@ void SafetensorsReader::ParseHeader(const std::string& text, int64_t data_bytes)
   }
   if (!header.is_object()) BadArgument("--input: {}: the header is not a JSON object", path_);
   for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      metadata_ = ReadMetadata(path_, value);
+      continue;
+    }
     const std::string where = fmt::format("--input: {}: tensor {}", path_, Printable(name));
     if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
         !value.contains("shape") || !value["shape"].is_array() || !value.contains("data_offsets") ||
@@ -214,9 +231,18 @@ Tensor SafetensorsReader::Read(const std::string& name) const {
   return tensor;
 }
 
-void WriteSafetensors(const std::string& path,
-                      const std::vector<std::pair<std::string, Tensor>>& tensors) {
+void CheckNotInput(const char* option, const std::string& path, const std::string& input) {
+  struct stat a, b;
+  if (stat(path.c_str(), &a) != 0 || stat(input.c_str(), &b) != 0) return;
+  if (a.st_dev != b.st_dev || a.st_ino != b.st_ino) return;
+  BadArgument("{}: {} is the file that --input reads ({}); another is needed", option, path, input);
+}
+
+void WriteSafetensors(const char* option, const std::string& path,
+                      const std::vector<std::pair<std::string, Tensor>>& tensors,
+                      const Metadata& metadata) {
   json header = json::object();
+  for (const auto& [name, text] : metadata) header["__metadata__"][name] = text;
   int64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     const std::vector<int64_t> shape(tensor.layout.shape, tensor.layout.shape + tensor.layout.rank);
@@ -228,7 +254,7 @@ void WriteSafetensors(const std::string& path,
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the data on 8-byte boundaries
   FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) BadArgument("--output: cannot write {}: {}", path, std::strerror(errno));
+  if (file == nullptr) BadArgument("{}: cannot write {}: {}", option, path, std::strerror(errno));
   unsigned char raw[8];
   for (int i = 0; i < 8; ++i) raw[i] = static_cast<unsigned char>(text.size() >> (8 * i));
   bool good = std::fwrite(raw, 1, 8, file) == 8;
@@ -239,7 +265,7 @@ void WriteSafetensors(const std::string& path,
   }
   const int reason = errno;
   good = (std::fclose(file) == 0) && good;
-  if (!good) Failed("--output: writing {} failed: {}", path, std::strerror(reason));
+  if (!good) Failed("{}: writing {} failed: {}", option, path, std::strerror(reason));
 }
 
 }  // namespace kda::cli

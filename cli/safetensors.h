@@ -12,6 +12,9 @@
 
 namespace kda::cli {
 
+// __metadata__ of the header: names and texts.
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
 // A file opened for reading, its header checked completely: every offset lies in the file, matches
 // dtype and shape, overlaps no other and leaves no hole. Faults throw Error naming file and tensor.
 class SafetensorsReader {
@@ -23,6 +26,7 @@ class SafetensorsReader {
 
   bool Has(const std::string& name) const { return entries_.count(name) != 0; }
   std::vector<std::string> Names() const;
+  const Metadata& metadata() const { return metadata_; }
   // Reads a tensor as it is, into its own aligned memory. Throws where the library has no such
   // dtype or rank.
   Tensor Read(const std::string& name) const;
@@ -41,11 +45,16 @@ class SafetensorsReader {
   int file_ = -1;
   int64_t data_start_ = 0;
   std::map<std::string, Entry> entries_;
+  Metadata metadata_;
 };
 
-// Dense tensors, in this order.
-void WriteSafetensors(const std::string& path,
-                      const std::vector<std::pair<std::string, Tensor>>& tensors);
+// Refuses to write over what is read: the same file, by whatever names. `option` is for messages.
+void CheckNotInput(const char* option, const std::string& path, const std::string& input);
+
+// Dense tensors, in this order. `option` is the one that named the path.
+void WriteSafetensors(const char* option, const std::string& path,
+                      const std::vector<std::pair<std::string, Tensor>>& tensors,
+                      const Metadata& metadata);
 
 }  // namespace kda::cli
 

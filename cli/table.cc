@@ -58,6 +58,10 @@ std::string Table::Markdown() const {
   return text;
 }
 
+std::string Counted(int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string HumanTime(double milliseconds) {
   if (milliseconds < 1) return fmt::format("{:.3g} us", milliseconds * 1e3);
   if (milliseconds < 100) return fmt::format("{:.3g} ms", milliseconds);

@@ -2,6 +2,7 @@
 #ifndef KDA_CLI_TABLE_H_
 #define KDA_CLI_TABLE_H_
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // the column names first
 };
 
+// "1 sequence", "2 sequences"
+std::string Counted(int64_t count, const std::string& noun);
 // "12.3 us", "4.56 ms", "7.8 s"
 std::string HumanTime(double milliseconds);
 // "12.3 M"

@@ -174,6 +174,8 @@ void StoreElement(char* data, int32_t dtype, int64_t offset, double value) {
 void Difference::Add(double got, double want) {
   ++elements;
   if (!std::isfinite(want) || !std::isfinite(got)) {
+    non_finite_got += std::isfinite(got) ? 0 : 1;
+    non_finite_want += std::isfinite(want) ? 0 : 1;
     const bool same = (std::isnan(want) && std::isnan(got)) || want == got;
     if (!same) ++mismatched_non_finite;
     return;
@@ -187,6 +189,8 @@ void Difference::Add(double got, double want) {
 void Difference::Add(const Difference& other) {
   elements += other.elements;
   mismatched_non_finite += other.mismatched_non_finite;
+  non_finite_got += other.non_finite_got;
+  non_finite_want += other.non_finite_want;
   max_abs = std::max(max_abs, other.max_abs);
   sum_squared_error += other.sum_squared_error;
   sum_squared_want += other.sum_squared_want;

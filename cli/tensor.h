@@ -55,6 +55,7 @@ void StoreElement(char* data, int32_t dtype, int64_t offset, double value);
 struct Difference {
   int64_t elements = 0;
   int64_t mismatched_non_finite = 0;  // finite on one side only, or different infinities
+  int64_t non_finite_got = 0, non_finite_want = 0;
   double max_abs = 0;
   double sum_squared_error = 0;
   double sum_squared_want = 0;

@@ -58,9 +58,9 @@ def raw_file(path, header, data):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def write(path, tensors):
-    """tensors: {name: (dtype, shape, flat values)}."""
-    header, data = {}, b""
+def write(path, tensors, metadata=None):
+    """tensors: {name: (dtype, shape, flat values)}; metadata: {name: text}."""
+    header, data = {} if metadata is None else {"__metadata__": metadata}, b""
     for name, (dtype, shape, values) in tensors.items():
         assert count(shape) == len(values), name
         part = pack(dtype, values)
@@ -70,15 +70,21 @@ def write(path, tensors):
     raw_file(path, header, data)
 
 
-def read(path):
+def split(path):
+    """The header of a file, its metadata, its data."""
     with open(path, "rb") as file:
         content = file.read()
     length = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:8 + length])
+    return header, header.pop("__metadata__", {}), content[8 + length:]
+
+
+def read(path):
+    header, _, content = split(path)
     result = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        data = content[8 + length + begin:8 + length + end]
+        data = content[begin:end]
         result[name] = (entry["dtype"], entry["shape"], unpack(entry["dtype"], data))
     return result
 

@@ -1,8 +1,9 @@
 """Wrong arguments: one line on stderr that names argument, value and what is allowed; exit code 2."""
 
+import re
 import unittest
 
-from kda import kda
+from kda import BINARY, kda
 
 COMMANDS = ("info", "run", "verify", "bench", "ladder", "demo")
 
@@ -38,7 +39,8 @@ class Arguments(unittest.TestCase):
                 (["verify", "--set", "fsue=1"], ("--set", "fsue=1", "safe_gate")),
                 (["verify", "--gate", "bounded", "--lower-bound", "nan"],
                  ("--lower-bound", "nan")),
-                (["verify", "--gate", "bounded", "--lower-bound", "1"], ("lower_bound", "1")),
+                (["verify", "--gate", "bounded", "--lower-bound", "1"],
+                 ("--lower-bound", "1", "to 0")),
                 (["verify", "--gate", "log", "--lower-bound", "-5"], ("--lower-bound", "log")),
                 (["verify", "--scale", "inf"], ("--scale", "inf")),
                 (["verify", "--state-layout", "qk"], ("--state-layout", "qk", "kv, vk")),
@@ -46,6 +48,30 @@ class Arguments(unittest.TestCase):
                 (["verify", "--checkpoint-every", "0"], ("--checkpoint-every", "0")),
                 (["verify", "--dim-k", "257"], ("--dim-k", "257", "1 to 256")),
                 (["verify", "--input", "x", "--batch", "3"], ("--batch", "--input")),
+                (["verify", "--tolerance", "0"], ("--tolerance", "'0'", "> 0")),
+                (["verify", "--tolerance", "nan"], ("--tolerance", "'nan'", "> 0")),
+                (["verify", "--save-input", "/no/such"], ("--save-input", "/no/such")),
+                (["verify", "--set", "head_block=1", "--set", "fuse=0"],
+                 ("--set", "head_block=1", "needs fuse")),
+                (["verify", "--rung", "original", "--set", "head_block=1"],
+                 ("head_block=1", "needs safe_gate,fuse")),
+                (["verify", "--decode", "--set", "flat_grid=1"], ("flat_grid=1", "token by token")),
+                (["verify", "--backend", "reference", "--set", "fuse=1"],
+                 ("fuse=1", "token by token")),
+                (["verify", "--batch", "1", "--heads", "1", "--set", "head_block=1", "--threads",
+                  "1"], ("head_block=1", "1 value head and 1 sequence make", "1 thread")),
+                (["bench", "--set", "head_block=1", "--set", "fuse=0", "--seqlen", "1"],
+                 ("--set", "head_block=1", "needs fuse")),
+                (["bench", "--time-limit", "0"], ("--time-limit", "'0'", "> 0")),
+                (["demo", "--time-limit", "-1"], ("--time-limit", "'-1'", "> 0")),
+                (["bench", "--batches", "3"], ("--batches", "3", "sharegpt")),
+                (["bench", "--batches", "3", "--heads", "1", "--seqlen", "10"],
+                 ("--batches", "3", "sharegpt")),
+                (["bench", "--workload", "grid", "--batches", "3"], ("--batches", "sharegpt")),
+                (["bench", "--decode", "--rung", "original,port"], ("--rung", "decode")),
+                (["bench", "--backend", "reference", "--rung", "original,port"],
+                 ("--rung", "reference")),
+                (["info", "--json", "--limits"], ("--json", "--limits")),
                 (["bench", "--workload", "small"], ("--workload", "small", "headline")),
                 (["bench", "--workload", "grid", "--batch", "3"], ("--batch", "--workload")),
                 (["bench", "--rung", "port,port"], ("port", "twice")),
@@ -58,6 +84,39 @@ class Arguments(unittest.TestCase):
                 (["demo", "extra"], ("extra",))):
             with self.subTest(arguments=arguments):
                 self.refused(arguments, *words)
+
+    def test_inputs_of_a_file_are_not_generated(self):
+        for option, value in (("--batch", 1), ("--seqlen", 1), ("--heads", 1), ("--seed", 1),
+                              ("--values", "mix"), ("--dtype", "bf16"), ("--gate-dtype", "bf16"),
+                              ("--dim-k", 1), ("--dim-v", 1), ("--group", 1)):
+            with self.subTest(option=option):
+                self.refused(["verify", "--input", "x", option, value], "--input", option)
+
+    def test_missing_values_are_asked_for_by_name(self):
+        for command in COMMANDS:
+            text = kda(command, "--help").stdout
+            for option in re.findall(r"^  (--[a-z-]+) [A-Z{]", text, re.M):
+                with self.subTest(command=command, option=option):
+                    self.refused([command, option], option, "a value is missing")
+                    process = kda(command, option)
+                    self.assertNotRegex(process.stderr, "INT|TEXT|FLOAT|:N")
+
+    def test_what_is_not_expected_is_in_order(self):
+        self.refused(["ladder", "--rung", "original"], "--rung original")
+        self.refused(["bench", "--one", "2", "--three"], "--one 2 --three")
+
+    def test_help_is_named_as_it_was_called(self):
+        self.refused(["bench", "--foo"], f"see {BINARY} bench --help")
+        self.refused(["foo"], f"see {BINARY} --help")
+
+    def test_help_says_what_is_so(self):
+        run, verify = (kda(command, "--help").stdout for command in ("run", "verify"))
+        self.assertIn("the file's, else log", run)
+        self.assertIn("bounded for inputs made here", verify)
+        for command in ("verify", "bench"):
+            self.assertIn("KDA_MAX_ISA", kda(command, "--help").stdout)
+        for text in (kda("--help").stdout, kda("info", "--help").stdout):
+            self.assertIn("KDA_MAX_ISA", text)
 
     def test_help_teaches(self):
         top = kda("--help")

@@ -3,7 +3,7 @@
 import os
 import unittest
 
-from kda import kda, kda_json
+from kda import BINARY, kda, kda_json
 
 FAST = ("--warmup", 1, "--repeat", 2, "--threads", 1)
 RUNGS = ["original", "port", "fuse", "unified_layout", "flat_grid", "optimized"]
@@ -66,6 +66,26 @@ class Bench(unittest.TestCase):
         self.assertEqual(record["switches_fallback"], ["head_block"])
         self.assertNotIn("head_block", record["switches"])
 
+    def test_a_switch_of_a_rung_falls_back(self):
+        process = kda("verify", "--rung", "optimized", "--set", "fuse=0", "--seqlen", 9)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertIn("head_block off: needs fuse", process.stdout)
+
+    def test_the_reference_is_no_rung(self):
+        flags = ("bench", "--backend", "reference", "--batch", 1, "--seqlen", 9, "--heads", 1,
+                 *FAST)
+        record = kda_json(*flags)["results"][0]
+        self.check(record)
+        self.assertEqual((record["rung"], record["isa"], record["backend"]),
+                         (None, None, "reference"))
+        text = kda(*flags).stdout
+        for word in ("optimized", "baseline"):
+            self.assertNotIn(word, text)
+        self.assertIn("the recurrence in fp64", text)
+        self.assertIn("1 head,", text)
+        self.assertIn("1 thread", text)
+        self.assertNotIn("1 threads", text)
+
     def test_large_problems_say_what_was_verified(self):
         result = kda_json("bench", "--batch", 4, "--seqlen", 50, "--heads", 4, "--verify-tokens",
                           120, *FAST)
@@ -78,6 +98,7 @@ class Bench(unittest.TestCase):
         record = kda_json("bench", "--decode", "--batch", 5, "--heads", 2, *FAST)["results"][0]
         self.check(record)
         self.assertEqual(record["seqlen"], 1)
+        self.assertEqual(record["rung"], None)
 
     def test_inputs(self):
         for flags in (("--gate", "softplus"), ("--gate", "log"), ("--dtype", "fp32"),
@@ -129,7 +150,7 @@ class Bench(unittest.TestCase):
         process = kda("demo", "--time-limit", 3)
         self.assertEqual(process.returncode, 0, process.stderr)
         for word in ("B = 1", "B = 8", "B = 64", "original", "port", "optimized", "every result",
-                     "What ran"):
+                     "What ran", f"{BINARY} ladder"):
             self.assertIn(word, process.stdout)
 
 

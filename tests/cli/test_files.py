@@ -6,7 +6,7 @@ import struct
 import tempfile
 import unittest
 
-from kda import kda, pack, problem, raw_file, write
+from kda import kda, kda_json, pack, problem, raw_file, split, write
 
 
 def entry(shape, begin, end, dtype="F32"):
@@ -145,6 +145,64 @@ class Files(unittest.TestCase):
                 outputs.append(file.read())
         self.assertEqual(outputs[0], outputs[1])
         self.assertEqual(outputs[0], outputs[2])
+
+    def test_metadata_faults(self):
+        for metadata, words in (
+                ({"kda.gate": "hard"}, ("kda.gate", "'hard'", "log, bounded or softplus")),
+                ({"kda.gate": ""}, ("kda.gate", "''")),
+                ({"kda.gat": "log"}, ("kda.gat ", "not known", "kda.gate")),
+                ({"kda.decode": "1"}, ("kda.decode", "'1'", "true or false")),
+                ({"kda.scale": "inf"}, ("kda.scale", "'inf'", "finite")),
+                ({"kda.scale": "1x"}, ("kda.scale", "'1x'")),
+                ({"kda.lower_bound": "1", "kda.gate": "bounded"}, ("--lower-bound", "1", "to 0")),
+                ({"kda.lower_bound": "-5"}, ("kda.lower_bound", "-5", "log gate")),
+                ({"kda.lower_bound": "-5", "kda.gate": "softplus"}, ("kda.lower_bound", "softplus")),
+                ({"kda.checkpoint_every": "0"}, ("kda.checkpoint_every", "'0'")),
+                ({"kda.out_dtype": "int8"}, ("kda.out_dtype", "'int8'", "bf16")),
+                ({"kda.state_layout": "k\nv"}, ("kda.state_layout", "'k v'")),
+                ({"kda.gate": 1}, ("kda.gate", "not a string")),
+                ([], ("__metadata__", "not an object"))):
+            with self.subTest(metadata=metadata):
+                write(self.input, problem((2,)), metadata)
+                self.refused(*words)
+
+    def test_metadata_of_others_is_left_alone(self):
+        write(self.input, problem((2,)), {"format": "pt", "kdax": "1"})
+        process = kda("run", "--input", self.input, "--output", self.output, "--gate", "bounded")
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+
+    def test_an_input_is_never_written_over(self):
+        write(self.input, problem((2,)))
+        with open(self.input, "rb") as file:
+            before = file.read()
+        link, hard = (os.path.join(self.folder.name, name) for name in ("link", "hard"))
+        os.symlink(self.input, link)
+        os.link(self.input, hard)
+        other = os.path.join(self.folder.name, ".", "in.safetensors")
+        for path in (self.input, other, link, hard):
+            for command, option in (("run", "--output"), ("verify", "--save-input")):
+                with self.subTest(path=path, command=command):
+                    process = kda(command, "--input", self.input, option, path, "--gate", "bounded")
+                    self.assertEqual(process.returncode, 2, process.stdout)
+                    self.assertIn(f"{option}: {path} is the file that --input reads",
+                                  process.stderr)
+        with open(self.input, "rb") as file:
+            self.assertEqual(file.read(), before)
+
+    def test_a_saved_input_is_whole(self):
+        # The pool, the slots and the rest of a problem, not only what is generated.
+        tensors = problem((3, 2, 4))
+        tensors["initial_state"] = ("F32", (5, 2, 4, 3), [0.25] * 120)
+        tensors["slots"] = ("I32", (3,), [4, -1, 1])
+        tensors["has_initial"] = ("I32", (3,), [1, 0, 0])
+        tensors["checkpoint_offsets"] = ("I64", (4,), [0, 1, 1, 2])
+        tensors["checkpoint_tokens"] = ("I64", (2,), [2, 3])
+        write(self.input, tensors)
+        flags = ("--gate", "softplus", "--beta-logits", "--qk-l2norm", "--scale", "-0.1")
+        record = kda_json("verify", "--input", self.input, "--save-input", self.output, *flags)
+        self.assertEqual(set(split(self.output)[0]), set(tensors))
+        again = kda_json("verify", "--input", self.output)
+        self.assertEqual(again["tensors"], record["tensors"])
 
     def test_output_that_cannot_be_written(self):
         write(self.input, problem((2,)))

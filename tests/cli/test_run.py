@@ -5,7 +5,7 @@ import os
 import tempfile
 import unittest
 
-from kda import kda, kda_json, problem, read, recurrence, relative, write
+from kda import kda, kda_json, problem, read, recurrence, relative, split, write
 
 GATE = ("--gate", "bounded", "--lower-bound", "-5", "--beta-logits", "--qk-l2norm")
 
@@ -165,7 +165,7 @@ class Run(unittest.TestCase):
         self.assertIn("OFF", off.stdout)
 
     def test_verify_catches_the_published_solver_on_identical_keys(self):
-        # KC-A03: every key the same and no decay, where the 64-row chain in bf16 fails.
+        # CaseA03: every key the same and no decay, where the 64-row chain in bf16 fails.
         tokens, dim = 64, 128
         key = [0.125 if d < 64 else 0.0 for d in range(dim)]
         tensors = {"q": ("BF16", (1, tokens, 1, dim), key * tokens),
@@ -189,8 +189,86 @@ class Run(unittest.TestCase):
         saved = read(self.input)
         self.assertEqual(saved["cu_seqlens"][2], [0, 17, 34])
         self.assertTrue(any(x != 0 for x in saved["initial_state"][2]))
-        again = kda_json("verify", "--input", self.input, "--gate", "bounded")
+        again = kda_json("verify", "--input", self.input)
         self.assertEqual(again["tensors"], record["tensors"])
+        self.assertEqual(again["from_file"]["gate"], "bounded")
+        self.assertEqual(record["from_file"], {})
+
+    def test_saved_inputs_say_what_they_are(self):
+        for flags in ((), ("--gate", "softplus"), ("--gate", "log"), ("--lower-bound", "-0.3"),
+                      ("--beta-logits", "--decode"), ("--qk-l2norm", "--scale", "0.1"),
+                      ("--checkpoint-every", "3"), ("--out-dtype", "fp16"),
+                      ("--state-layout", "vk", "--dim-v", "128")):
+            with self.subTest(flags=flags):
+                made = kda_json("verify", "--batch", 2, "--seqlen", 9, "--heads", 1, *flags,
+                                "--save-input", self.input)
+                again = kda_json("verify", "--input", self.input)
+                self.assertEqual(again["tensors"], made["tensors"])
+                process = kda("run", "--input", self.input, "--output", self.output)
+                self.assertEqual(process.returncode, 0, process.stderr)
+                self.assertEqual(process.stderr, "")
+                self.assertEqual(len(process.stdout.splitlines()), 1)
+                self.assertIn("from the file: gate ", process.stdout)
+                self.assertEqual(split(self.output)[1], split(self.input)[1])
+
+    def test_the_command_line_wins_over_the_file(self):
+        tensors = problem((6,))
+        metadata = {"kda.gate": "bounded", "kda.lower_bound": "-2", "kda.beta_logits": "true",
+                    "kda.qk_l2norm": "true", "kda.decode": "true"}
+        write(self.input, tensors, metadata)
+        run = ("run", "--input", self.input, "--output", self.output)
+        process = kda(*run)
+        self.assertIn("from the file: gate bounded, lower_bound -2, beta_logits true",
+                      process.stdout)
+        self.assertIn("decode", process.stdout)
+        self.assertLess(relative(read(self.output)["o"][2],
+                                 recurrence(tensors, lower_bound=-2)["o"]), 2e-5)
+        process = kda(*run, "--lower-bound", "-5", "--gate", "bounded", "--no-decode")
+        self.assertIn("--lower-bound -5 is used", process.stderr)
+        self.assertIn("--decode false is used", process.stderr)
+        self.assertIn("from the file: beta_logits true", process.stdout)
+        self.assertLess(relative(read(self.output)["o"][2], recurrence(tensors)["o"]), 2e-5)
+        process = kda(*run, "--gate", "softplus", "--no-beta-logits", "--no-qk-l2norm")
+        want = recurrence(tensors, gate="softplus", beta_logits=False, l2norm=False)
+        self.assertLess(relative(read(self.output)["o"][2], want["o"]), 2e-5)
+        self.assertIn("says bounded", process.stderr)
+
+    def test_a_raw_gate_needs_its_name(self):
+        for name in ("A_log", "dt_bias"):
+            tensors = problem((6,))
+            del tensors["dt_bias" if name == "A_log" else "A_log"]
+            write(self.input, tensors)
+            for command in (("run", "--output", self.output), ("verify",)):
+                process = kda(*command, "--input", self.input)
+                self.assertEqual(process.returncode, 2)
+                for word in (name, "--gate bounded", "--gate softplus"):
+                    self.assertIn(word, process.stderr)
+
+    def test_growth_is_noted(self):
+        tensors = problem((6,))
+        del tensors["A_log"], tensors["dt_bias"]
+        dtype, shape, values = tensors["g"]
+        inf = float("inf")
+        tensors["g"] = (dtype, shape, [-1.0, 0.0, -inf, float("nan")] + [-1.0] * (len(values) - 4))
+        _, process = self.run_file(tensors)
+        self.assertEqual(process.stderr, "")
+        tensors["g"] = (dtype, shape, [0.5, 1e-20] + [-1.0] * (len(values) - 2))
+        _, process = self.run_file(tensors)
+        self.assertIn("2 of 48 elements of g are above 0", process.stderr)
+        self.assertEqual(kda("verify", "--input", self.input).stderr.count("above 0"), 1)
+
+    def test_what_is_not_finite_is_counted(self):
+        tensors = problem((5,), heads=1)
+        dtype, shape, values = tensors["v"]
+        tensors["v"] = (dtype, shape, values[:-3] + [float("nan")] * 3)
+        write(self.input, tensors)
+        text = kda("verify", "--input", self.input, *GATE).stdout
+        self.assertIn("o: of 15 elements 3 of the result and 3 of the oracle are not finite", text)
+        record = kda_json("verify", "--input", self.input, *GATE)["tensors"]
+        self.assertEqual((record["o"]["not_finite"], record["o"]["oracle_not_finite"]), (3, 3))
+        self.assertEqual(record["final_state"]["not_finite"], 12)
+        write(self.input, problem())
+        self.assertNotIn("not finite", kda("verify", "--input", self.input, *GATE).stdout)
 
     def test_verify_every_kind_of_input(self):
         for dtype in ("bf16", "fp16", "fp32"):
@@ -224,6 +302,18 @@ class Run(unittest.TestCase):
         info = json.loads(process.stdout)
         self.assertEqual(info["isas"][0]["ran"]["isa"], "baseline")
         self.assertEqual(info["manifest"]["KDA_MAX_ISA"], "baseline")
+        self.assertEqual(info["isas"][2]["available"], False)
+        here = kda_json("info")["isas"]
+        if "KDA_MAX_ISA" not in os.environ:
+            self.assertEqual([isa["capped"] for isa in info["isas"]],
+                             [False, False] + [isa["available"] for isa in here[2:]])
+            self.assertFalse(any(isa["capped"] for isa in here))
+        text = kda("info", env={"KDA_MAX_ISA": "baseline"}).stdout
+        self.assertEqual(text.count("capped by KDA_MAX_ISA"),
+                         sum(isa["capped"] for isa in info["isas"]))
+        wrong = kda("info", env={"KDA_MAX_ISA": "foo"})
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn('KDA_MAX_ISA: the environment variable is "foo", must be', wrong.stderr)
         forced = kda("verify", "--isa", "avx2", "--seqlen", 3, env={"KDA_MAX_ISA": "baseline"})
         self.assertEqual(forced.returncode, 2)
         self.assertIn("avx2", forced.stderr)
