@@ -8,7 +8,7 @@ COMPARE ?=
 BASE ?= origin/main
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build all bench bench-compare compare install format tidy ci setup clean
+.PHONY: help run test build all bench bench-compare compare install format tidy ci setup setup-build clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -16,18 +16,22 @@ help:  ## this list
 run: build  ## build, then see KDA prefill run on real prompt lengths, checked and timed
 	$(BUILD)/kda demo
 
-test: setup  ## build everything, run every test
-	@$(MAKE) --no-print-directory all
+test: all  ## build everything, run every test
 	ctest --preset release -j2
 
-build: setup $(BUILD)/build.ninja  ## build/kda, build/libkda.so and build/libkda.a
+build: $(BUILD)/build.ninja  ## build/kda, build/libkda.so and build/libkda.a; no tests
 	cmake --build --preset release --target kda_cli kda_shared kda_static
 
-all: $(BUILD)/build.ninja
+all: setup  ## build everything, tests included
+	cmake --preset release
 	cmake --build --preset release
 
-$(BUILD)/build.ninja:
-	cmake --preset release
+# Without tests, which need packages of their own, until `make all` or `make test` adds them.
+$(BUILD)/build.ninja: | setup-build
+	cmake --preset release -DKDA_BUILD_TESTS=OFF
+
+setup-build:
+	@scripts/setup build
 
 setup:
 	@scripts/setup test
