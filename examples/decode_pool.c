@@ -4,6 +4,9 @@
  * gets a token. Slot -1 stands for a place in the batch that nobody uses.
  *
  *     cc decode_pool.c $(pkg-config --cflags --libs kda) && ./a.out
+ *
+ * Where kda is not in a folder of the system: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig for the first,
+ * LD_LIBRARY_PATH=PREFIX/lib for the second.
  */
 #include <kda/kda.h>
 #include <stdio.h>

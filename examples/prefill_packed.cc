@@ -2,6 +2,9 @@
 // a later request with the same beginning can start from there (prefix caching).
 //
 //     c++ -std=c++17 prefill_packed.cc $(pkg-config --cflags --libs kda) && ./a.out
+//
+// Where kda is not in a folder of the system: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig for the first,
+// LD_LIBRARY_PATH=PREFIX/lib for the second.
 #include <cstdio>
 #include <kda/kda.hpp>
 #include <vector>
