@@ -119,7 +119,7 @@ TEST_P(VecTest, SigmoidIncludingItsTails) {
   EXPECT_TRUE(std::isnan(y[15]));
 }
 
-TEST_P(VecTest, SoftplusIncludingItsTails) {  // KC-A10
+TEST_P(VecTest, SoftplusIncludingItsTails) {  // CaseA10
   const std::vector<float> x = {-200.0f, -87.0f, -20.1f, -16.01f, -15.99f, -2.0f, -1e-8f,  0.0f,
                                 1e-8f,   0.5f,   2.0f,   19.9f,   20.1f,   88.0f, 1000.0f, 3e38f};
   // The power of two brings each result into the range of fp32.
@@ -145,7 +145,7 @@ TEST_P(VecTest, SoftplusIncludingItsTails) {  // KC-A10
   EXPECT_TRUE(std::isnan(ends[3]));
 }
 
-TEST_P(VecTest, L2NormalizeAtEveryAmplitude) {  // KC-D09
+TEST_P(VecTest, L2NormalizeAtEveryAmplitude) {  // CaseD09
   for (double amplitude :
        {0.0, 1e-20, 1e-5, 1e-3, 1.0, 1e5, 1e11, 1.2e12, 1e13, 1e15, 1e19, 1e37}) {
     std::vector<float> x(128);

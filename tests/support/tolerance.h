@@ -15,7 +15,7 @@
 //                               tokens, as the oracle does; a sum next to the middle between two
 //                               bf16 numbers may go the other way
 //
-//   |x - ref|_F <= (products + storing) |ref|_F + floor
+//   |x - ref|_F <= (products + u of what is stored + u of the state kept in decode) |ref|_F + floor
 //
 // For bf16 outputs this is 3.9e-3, within the 6e-3 the project promises for bf16; for fp32 it is
 // the 2e-5 it promises for fp32.
