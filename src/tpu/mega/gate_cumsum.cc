@@ -182,7 +182,7 @@ std::vector<Stage> Kernel::GateCumsum() {
       } else {
         g2 = Select(inside, x.head[e] * kLog2E, 0.0);
       }
-      if (!bounded) g2 = Max(g2, -400.0);  // e^-277 is 0; sums stay finite
+      if (!bounded) g2 = Max(g2, -150.0);  // 2^-150 is 0; what is smaller need not be told apart
       const Value high = Bits(Bits(g2, DType::kI32) & 0xffff0000u, DType::kF32);
       hi.push_back(Cast(high, DType::kBF16));
       lo.push_back(Cast(g2 - high, DType::kBF16));

@@ -18,6 +18,7 @@ namespace kda::tpu::mega {
 namespace {
 
 constexpr int kLevels = 6;  // of 64 rows
+constexpr int kFine = 3;    // of those, the ones within a register of 8 rows
 
 Value ToBF16(Value x) { return Cast(x, DType::kBF16); }
 
@@ -32,14 +33,13 @@ void Kernel::PrepareLevels() {
   const Builder::Label label(b, "constants");
   const Shape shape = {kChunk, kDim};
   const Value i = b->Iota(shape, 0), t = b->Iota(shape, 1) & 63u;
-  for (int level = 0; level < kLevels; ++level) {
+  for (int level = 0; level < kFine; ++level) {
     const Value block = ir::ShiftRight(i, level);
     const Value in_block = block == ir::ShiftRight(t, level);
     const Value second = (block & 1u) == 1;
     level_sums.Set(level, ToBF16(Ones(in_block & ((second & (t <= i)) | (~second & (t > i))))));
   }
-  level_sums.Set(kLevels, ToBF16(Ones(t <= i)));     // G
-  level_sums.Set(kLevels + 1, ToBF16(Ones(t > i)));  // G_last - G
+  level_sums.Set(kFine, ToBF16(Ones(t <= i)));  // G
   // The level of (i, j): where their highest different bit is; 6 on the diagonal, 7 above it.
   const Value l = b->Iota(shape, 1), j = (ir::ShiftRight(l, 6) << 5) + (l & 31u);
   const auto constant = [&](double n) { return b->Constant(DType::kI32, n, shape); };
@@ -50,11 +50,27 @@ void Kernel::PrepareLevels() {
   Store(level_map, Select(j > i, constant(kLevels + 1), level_of));
 }
 
-// The exponentials of one matrix of sums, both heads.
-Pair Kernel::LevelDecay(int pair, int matrix) const {
-  const Value sums = Dot(level_sums.Get(matrix), gate_hi_lo[static_cast<size_t>(pair)]);
-  return {{Exp2(Cols(sums, 0, kDim)), Exp2(Cols(sums, kDim, kDim))}};
+// G of both heads, [64, 256]; or the exponents of a fine level.
+Value Kernel::LevelSums(int pair, int matrix) const {
+  return Dot(level_sums.Get(matrix), gate_hi_lo[static_cast<size_t>(pair)]);
 }
+
+namespace {
+
+// The exponents of a level of whole registers, as differences of G: G is good to 2^-24 of the chunk's
+// whole sum, and where that is large the decays across it are 0.
+Value CoarseExponents(Value g, int level) {
+  const int64_t half = int64_t{1} << level, width = g.shape()[1];
+  std::vector<Value> parts;
+  for (int64_t start = 0; start < kChunk; start += 2 * half) {
+    const Value middle = BroadcastTo(Rows(g, start + half - 1, 1), {half, width});
+    parts.push_back(middle - Rows(g, start, half));
+    parts.push_back(Rows(g, start + half, half) - middle);
+  }
+  return Concat(parts, 0);
+}
+
+}  // namespace
 
 Pair Kernel::LoadKeys(const Ref& buffer, int pair) const {
   Pair x = LoadPair(buffer, pair);
@@ -66,64 +82,94 @@ Pair Kernel::LoadKeys(const Ref& buffer, int pair) const {
   return x;
 }
 
+// The operands of one level, and what its product gives.
+void Kernel::LevelOperands(int pair, int level) {
+  const Builder::Label label(b, "intra_chunk", 2 * pair);
+  const auto p = static_cast<size_t>(pair);
+  const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
+  Value decay_of;  // [64, 256]
+  if (level < kFine) decay_of = Exp2(LevelSums(pair, level));
+  if (level >= kFine && level < kLevels) decay_of = Exp2(CoarseExponents(prefix[p], level));
+  for (int h = 0; h < 2; ++h) {
+    Value q_of = qq.head[h], k_of = kk.head[h];
+    if (level < kLevels) {
+      const Value e = Cols(decay_of, h * kDim, kDim);
+      q_of = q_of * e;
+      k_of = k_of * e;
+    }
+    q_up[p].head[h] = ToBF16(q_of);
+    k_up[p].head[h] = ToBF16(k_of);
+  }
+}
+
+void Kernel::LevelProduct(int pair, int level) {
+  const Builder::Label label(b, "intra_chunk", 2 * pair);
+  const auto p = static_cast<size_t>(pair);
+  const Value zero = b->Constant(DType::kBF16, 0, {kBlock, kDim});
+  const Value k0 = k_up[p].head[0], k1 = k_up[p].head[1];
+  const auto block = [&](int64_t from) {  // keys of one block, [64, 256]
+    return Concat(
+        {Concat({Rows(k0, from, kBlock), zero}, 1), Concat({zero, Rows(k1, from, kBlock)}, 1)}, 0);
+  };
+  const auto left = [&](const Pair& x, int64_t from, int64_t rows) {
+    return Concat({Rows(x.head[0], from, rows), Rows(x.head[1], from, rows)}, 1);
+  };
+  if (level == kLevels - 1) {  // the second block's rows, the first block's columns: all of them
+    const Value product =
+        DotNT(Concat({left(q_up[p], kBlock, kBlock), left(k_up[p], kBlock, kBlock)}, 0), block(0));
+    const Value half = b->Constant(DType::kF32, 0, {kBlock, kDim / 2});
+    const Value none = b->Constant(DType::kF32, 0, {kBlock, kDim});
+    x0[p] = Concat({none, Concat({Rows(product, 0, kBlock), half}, 1)}, 0);
+    x1[p] = Concat({none, Concat({Rows(product, kBlock, kBlock), half}, 1)}, 0);
+    return;
+  }
+  const Value mine = Load(level_map) == level;
+  const Value right = Concat({block(0), block(kBlock)}, 0);
+  if (level == kLevels) {  // only q has a diagonal
+    x0[p] = Select(mine, DotNT(left(q_up[p], 0, kChunk), right), x0[p]);
+    return;
+  }
+  const Value product =
+      DotNT(Concat({left(q_up[p], 0, kChunk), left(k_up[p], 0, kChunk)}, 0), right);  // [128, 128]
+  x0[p] = Select(mine, Rows(product, 0, kChunk), x0[p]);
+  x1[p] = Select(mine, Rows(product, kChunk, kChunk), x1[p]);
+}
+
+// For inter_chunk and output: qk = [scale q 2^G; k 2^G], kg = k 2^(G_last - G), 2^G_last.
+void Kernel::UnboundedEnds(int pair) {
+  const Builder::Label label(b, "intra_chunk", 2 * pair);
+  const auto p = static_cast<size_t>(pair);
+  const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
+  Require(qk_read[p], "qk_next is overwritten before stage C has copied it");
+  std::vector<Value> keys[2];
+  for (int h = 0; h < 2; ++h) {
+    const Value g = Cols(prefix[p], h * kDim, kDim), last = Rows(g, kChunk - 1, 1);
+    const Value up = Exp2(g), down = Exp2(BroadcastTo(last, {kChunk, kDim}) - g);
+    qk_next.Set(2 * pair + h,
+                ToBF16(Concat({qq.head[h] * up * problem.scale, kk.head[h] * up}, 0)));
+    const Value kd = ToBF16(kk.head[h] * down);
+    keys[0].push_back(Rows(kd, 0, kBlock));
+    keys[1].push_back(Rows(kd, kBlock, kBlock));
+    Store(decay_new.Rows(2 * pair + h, 1), Rows(up, kChunk - 1, 1));
+  }
+  kg_next.Set(pair, Concat({keys[0][0], keys[0][1], keys[1][0], keys[1][1]}, 0));
+  Store(beta_next.Rows(pair, 1), BetaRow(pair));
+}
+
 std::vector<Stage> Kernel::IntraChunkUnbounded() {
   std::vector<Stage> stages;
-  // One level: operands, then the product and what is taken of it.
-  for (int level = kLevels; level >= 0; --level) {
-    stages.push_back([this, level](int pair) {
-      const Builder::Label label(b, "intra_chunk", 2 * pair);
-      const auto p = static_cast<size_t>(pair);
-      const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
-      Pair e;
-      if (level < kLevels) e = LevelDecay(pair, level);
-      for (int h = 0; h < 2; ++h) {
-        q_up[p].head[h] = ToBF16(level < kLevels ? qq.head[h] * e.head[h] : qq.head[h]);
-        k_up[p].head[h] = ToBF16(level < kLevels ? kk.head[h] * e.head[h] : kk.head[h]);
-      }
-    });
-    stages.push_back([this, level](int pair) {
-      const Builder::Label label(b, "intra_chunk", 2 * pair);
-      const auto p = static_cast<size_t>(pair);
-      const Value zero = b->Constant(DType::kBF16, 0, {kBlock, kDim});
-      const auto& k0 = k_up[p].head[0];
-      const auto& k1 = k_up[p].head[1];
-      const Value right =
-          Concat({Concat({Rows(k0, 0, 32), zero}, 1), Concat({zero, Rows(k1, 0, 32)}, 1),
-                  Concat({Rows(k0, 32, 32), zero}, 1), Concat({zero, Rows(k1, 32, 32)}, 1)},
-                 0);
-      const Value q = Concat({q_up[p].head[0], q_up[p].head[1]}, 1);
-      if (level == kLevels) {  // only q has a diagonal
-        x0[p] = Select(Load(level_map) == level, DotNT(q, right), 0.0);
-        x1[p] = b->Constant(DType::kF32, 0, {kChunk, kDim});
-        return;
-      }
-      const Value k = Concat({k0, k1}, 1);
-      const Value product = DotNT(Concat({q, k}, 0), right);  // [128, 128]
-      const Value mine = Load(level_map) == level;
-      x0[p] = Select(mine, Rows(product, 0, kChunk), x0[p]);
-      x1[p] = Select(mine, Rows(product, kChunk, kChunk), x1[p]);
-    });
-  }
-  // For inter_chunk and output: qk = [scale q 2^G; k 2^G], kg = k 2^(G_last - G), 2^G_last.
   stages.push_back([this](int pair) {
     const Builder::Label label(b, "intra_chunk", 2 * pair);
-    const auto p = static_cast<size_t>(pair);
-    const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
-    const Pair up = LevelDecay(pair, kLevels), down = LevelDecay(pair, kLevels + 1);
-    Require(qk_read[p], "qk_next is overwritten before stage C has copied it");
-    std::vector<Value> keys[2];
-    for (int h = 0; h < 2; ++h) {
-      qk_next.Set(
-          2 * pair + h,
-          ToBF16(Concat({qq.head[h] * up.head[h] * problem.scale, kk.head[h] * up.head[h]}, 0)));
-      const Value kd = ToBF16(kk.head[h] * down.head[h]);
-      keys[0].push_back(Rows(kd, 0, kBlock));
-      keys[1].push_back(Rows(kd, kBlock, kBlock));
-      Store(decay_new.Rows(2 * pair + h, 1), Rows(up.head[h], kChunk - 1, 1));
-    }
-    kg_next.Set(pair, Concat({keys[0][0], keys[0][1], keys[1][0], keys[1][1]}, 0));
-    Store(beta_next.Rows(pair, 1), BetaRow(pair));
+    prefix[static_cast<size_t>(pair)] = LevelSums(pair, kFine);
   });
+  const auto add_level = [&](int level) {
+    stages.push_back([this, level](int pair) { LevelOperands(pair, level); });
+    stages.push_back([this, level](int pair) { LevelProduct(pair, level); });
+  };
+  for (int level = kLevels - 1; level >= kFine; --level) add_level(level);
+  stages.push_back([this](int pair) { UnboundedEnds(pair); });
+  for (int level = kFine - 1; level >= 0; --level) add_level(level);
+  add_level(kLevels);
   stages.push_back([this](int pair) {
     const Builder::Label label(b, "intra_chunk", 2 * pair);
     const auto p = static_cast<size_t>(pair);
@@ -131,11 +177,8 @@ std::vector<Stage> Kernel::IntraChunkUnbounded() {
     aqk_next.Set(pair, ToBF16(x0[p] * (beta_row * problem.scale)));
     Require(l_read[p], "l_both is overwritten before stage B has copied it");
     // The diagonal blocks as a quad, then the block below them in the first 64 lanes.
-    l_both.Set(pair,
-               ToBF16(Concat(
-                   {Select(low_lanes, Rows(x1[p], 0, kBlock), Rows(x1[p], kBlock, kBlock)) * minus,
-                    Rows(x1[p], kBlock, kBlock) * minus},
-                   0)));
+    const Value upper = Rows(x1[p], 0, kBlock), lower = Rows(x1[p], kBlock, kBlock);
+    l_both.Set(pair, ToBF16(Concat({Select(low_lanes, upper, lower) * minus, lower * minus}, 0)));
   });
   return stages;
 }

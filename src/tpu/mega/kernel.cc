@@ -64,7 +64,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   if (bounded) {
     prefix_matrix = Packed(b, "prefix_matrix", 1, 80);
   } else {
-    level_sums = Packed(b, "level_sums", 8, kChunk);
+    level_sums = Packed(b, "level_sums", 4, kChunk);
     level_map = b->Scratch("level_map", i32, {kChunk, kDim});
   }
   level_masks = Packed(b, "level_masks", 6, kBlock);

@@ -111,7 +111,10 @@ struct Kernel {
   std::vector<Stage> Output();
   void FinishStep();
 
-  Pair LevelDecay(int pair, int matrix) const;       // intra_chunk_unbounded.cc
+  Value LevelSums(int pair, int matrix) const;  // intra_chunk_unbounded.cc
+  void LevelOperands(int pair, int level);
+  void LevelProduct(int pair, int level);
+  void UnboundedEnds(int pair);
   Pair LoadKeys(const Ref& buffer, int pair) const;  // normalised where the problem wants it
   Value BetaRow(int pair) const;                     // [1, 128], along a pair's lanes
   Value Weights(Value words) const;                  // solve.cc
@@ -139,7 +142,7 @@ struct Kernel {
   Ref gate_scale, gate_shift;  // [heads, 128]
   Ref beta_lanes;              // [heads, 128]: beta along the lanes of a pair
   Packed prefix_matrix;        // [1][80, 128]; unbounded gates:
-  Packed level_sums;           // [8][64, 128]
+  Packed level_sums;           // [4][64, 128]
   Ref level_map;               // [64, 128]
   Packed level_masks;          // [6][32, 128]
   Packed l_both, l_diag, l_off, t_work, t_done, product;
