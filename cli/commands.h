@@ -14,6 +14,7 @@ void AddVerify(CLI::App* app, Context* context);
 void AddBench(CLI::App* app, Context* context);
 void AddLadder(CLI::App* app, Context* context);
 void AddDemo(CLI::App* app, Context* context);
+void AddTpu(CLI::App* app, Context* context);
 
 }  // namespace kda::cli
 

@@ -94,11 +94,12 @@ int main(int argc, char** argv) {
   kda::cli::AddBench(&app, &context);
   kda::cli::AddLadder(&app, &context);
   kda::cli::AddDemo(&app, &context);
+  kda::cli::AddTpu(&app, &context);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) {
       return Complain(app, context.program,
-                      "a command is needed: info, run, verify, bench, ladder or demo",
+                      "a command is needed: info, run, verify, bench, ladder, demo or tpu",
                       kda::cli::kExitArgument);
     }
     if (std::fflush(stdout) != 0) {

@@ -53,11 +53,11 @@ tpu::LadderOptions MakeLadderOptions(const TpuFlags& flags) {
 void CheckLadderOnly(const TpuFlags& flags) {
   if (flags.kernel == "ladder") return;
   const TpuFlags usual;
-  const char* option = !flags.sets.empty()              ? "--set"
-                       : flags.rung != usual.rung       ? "--rung"
-                       : flags.form != usual.form       ? "--form"
-                       : flags.solver != usual.solver   ? "--solver"
-                                                        : nullptr;
+  const char* option = !flags.sets.empty()            ? "--set"
+                       : flags.rung != usual.rung     ? "--rung"
+                       : flags.form != usual.form     ? "--form"
+                       : flags.solver != usual.solver ? "--solver"
+                                                      : nullptr;
   if (option != nullptr) {
     BadArgument("{}: belongs to --kernel ladder, not to --kernel {}", option, flags.kernel);
   }
@@ -67,8 +67,8 @@ void CheckLadderOnly(const TpuFlags& flags) {
 
 void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags) {
   const std::string group = "What is computed (K = V = 128)";
-  CLI::Option* batch = app->add_option("--batch", flags->batch, "sequences, packed")
-                           ->check(WholeNumberIn(1, 65536));
+  CLI::Option* batch =
+      app->add_option("--batch", flags->batch, "sequences, packed")->check(WholeNumberIn(1, 65536));
   CLI::Option* seqlen = app->add_option("--seqlen", flags->seqlen, "tokens of each")
                             ->check(WholeNumberIn(1, kMaxTokens));
   for (CLI::Option* option : {batch, seqlen}) option->capture_default_str()->group(group);
@@ -91,8 +91,9 @@ void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags) {
       ->check(FiniteNumber())
       ->capture_default_str()
       ->group(group);
-  for (auto& [name, value] : {std::pair<const char*, std::string*>{"--gate-dtype", &flags->gate_dtype},
-                              {"--beta-dtype", &flags->beta_dtype}}) {
+  for (auto& [name, value] :
+       {std::pair<const char*, std::string*>{"--gate-dtype", &flags->gate_dtype},
+        {"--beta-dtype", &flags->beta_dtype}}) {
     app->add_option(name, *value, "default: bf16; for the ladder fp32, as it was published")
         ->check(OneOf({"bf16", "fp32"}))
         ->group(group);
@@ -131,7 +132,7 @@ void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags) {
       ->capture_default_str()
       ->group(group);
   app->add_option("--solver", flags->solver, "of the ladder; auto: as published")
-      ->check(OneOf({"auto", "substitution", "neumann16", "neumann64"}))
+      ->check(OneOf({"auto", "substitution", "block", "neumann64"}))
       ->capture_default_str()
       ->group(group);
 }
@@ -168,8 +169,8 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   p.gate = flags.gate == "bounded"    ? KDA_GATE_BOUNDED
            : flags.gate == "softplus" ? KDA_GATE_SOFTPLUS
                                       : KDA_GATE_LOG;
-  if (p.gate == KDA_GATE_BOUNDED && !(flags.lower_bound < 0 && flags.lower_bound >= -50)) {
-    BadArgument("--lower-bound: {} is not from -50 to below 0", flags.lower_bound);
+  if (p.gate == KDA_GATE_BOUNDED && flags.lower_bound > 0) {
+    BadArgument("--lower-bound: {} is above 0", flags.lower_bound);
   }
   p.lower_bound = flags.lower_bound;
   p.has_a_log = p.has_dt_bias = p.gate != KDA_GATE_LOG;
@@ -239,12 +240,8 @@ Json TpuProblemJson(const TpuFlags& flags) {
   const tpu::ProgramRequest request = MakeTpuRequest(flags);
   const tpu::TpuProblem& p = request.problem;
   const auto name = [](DType dtype) { return dtype == DType::kF32 ? "fp32" : "bf16"; };
-  Json json = {{"tokens", p.tokens},
-               {"lengths", p.lengths},
-               {"heads", p.heads},
-               {"dim_k", tpu::kDim},
-               {"dim_v", tpu::kDim},
-               {"gate", flags.gate}};
+  Json json = {{"tokens", p.tokens}, {"lengths", p.lengths}, {"heads", p.heads},
+               {"dim_k", tpu::kDim}, {"dim_v", tpu::kDim},   {"gate", flags.gate}};
   if (p.gate == KDA_GATE_BOUNDED) json["lower_bound"] = p.lower_bound;
   json["gate_dtype"] = name(p.gate_dtype);
   json["beta_dtype"] = name(p.beta_dtype);

@@ -239,6 +239,7 @@ std::vector<Block> FindBlocks(const std::vector<Branch>& branches, const Definit
     Candidate candidate{Block{}, &branch};
     Block& block = candidate.block;
     block.label = branch.label;
+    block.line = branch.line;
     const int32_t after = std::min(branch.bundle + delay_slots, bundles - 1);
     if (branch.target <= branch.bundle) {
       block.kind = BlockKind::kLoop;

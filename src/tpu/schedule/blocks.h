@@ -19,6 +19,7 @@ struct Branch {
   std::string predicate;  // register; empty: always taken
   std::string label;
   std::string identity;  // the label with its numbers; empty: none
+  int64_t line = 0;      // the first of these; 0: none
 };
 
 // What each scalar and predicate register is, in the compiler's words: "scmp.ge.s32.totalorder

@@ -123,6 +123,7 @@ class Parser {
   struct Location {
     std::string label;     // without the numbers
     std::string identity;  // with them
+    int64_t line = 0;      // the first of them
   };
 
   // The first loc("label":line:column) of a piece.
@@ -140,6 +141,7 @@ class Parser {
     location.label = piece.substr(begin, quote - begin);
     const string_view numbers = piece.substr(quote + 2, end - quote - 2);
     location.identity = location.label + ":" + std::string(numbers);
+    location.line = strtoll(std::string(numbers).c_str(), nullptr, 10);
     if (location.label == "-")
       location.label += ":" + std::string(numbers.substr(0, numbers.find(':')));
     return location;
@@ -156,6 +158,7 @@ class Parser {
         strtol(std::string(piece.substr(at + sizeof kTarget - 1, 10)).c_str(), nullptr, 10));
     branch.label = location.label;
     branch.identity = location.identity;
+    branch.line = location.line;
     const size_t open = piece.find('(');
     if (open < at) {
       size_t name = open + 1;

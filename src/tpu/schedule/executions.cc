@@ -11,8 +11,8 @@ class Counter {
   Counter(const Program& program, const KernelCounts& counts, Executions* executions)
       : program_(program), counts_(counts), executions_(*executions) {
     for (const Block& block : program.blocks) {
-      if (block.kind == BlockKind::kLoop) ++loops_[block.label];
-      if (block.kind == BlockKind::kRegion) ++regions_[block.label];
+      if (block.kind == BlockKind::kLoop) loops_.Add(block);
+      if (block.kind == BlockKind::kRegion) regions_.Add(block);
     }
   }
 
@@ -28,7 +28,7 @@ class Counter {
                 executions_.bundles.begin() + block.last + 1, executions_.blocks[i]);
     }
     for (const auto& [label, count] : counts_.executions) {
-      if (loops_.count(label) == 0 && regions_.count(label) == 0) {
+      if (loops_.labels.count(label) == 0 && regions_.labels.count(label) == 0) {
         Note("'" + label +
              "' is not in the schedule: the compiler predicates it or has removed it");
       }
@@ -67,7 +67,7 @@ class Counter {
   double OfLoop(size_t index, double around) {
     const Block& block = program_.blocks[index];
     double given = 0;
-    if (Given(block.label, loops_, &given)) return given;
+    if (Given(block, loops_, &given)) return given;
     const bool grid = static_cast<int32_t>(index) == program_.grid_loop;
     if (block.trips > 0) return around * static_cast<double>(block.trips);
     if (grid) return std::max(around, executions_.steps);
@@ -77,7 +77,7 @@ class Counter {
 
   double OfRegion(const Block& block, double around) {
     double given = 0;
-    if (Given(block.label, regions_, &given)) return std::min(given, around);
+    if (Given(block, regions_, &given)) return std::min(given, around);
     if (!block.label.empty()) {
       Note("region '" + block.label + "': not counted, taken to run always");
       return around;
@@ -89,13 +89,30 @@ class Counter {
                : around;
   }
 
-  bool Given(const std::string& label, const std::map<std::string, int>& sharing,
-             double* count) const {
-    const auto it = counts_.executions.find(label);
-    if (label.empty() || it == counts_.executions.end()) return false;
-    const auto shared = sharing.find(label);
+  // Blocks of one kind that share a line or a label, and so its count.
+  struct Sharing {
+    std::map<std::string, int> labels;
+    std::map<int64_t, int> lines;
+    void Add(const Block& block) {
+      ++labels[block.label];
+      ++lines[block.line];
+    }
+  };
+
+  template <typename Key>
+  static bool Look(const std::map<Key, double>& given, const std::map<Key, int>& sharing,
+                   const Key& key, double* count) {
+    const auto it = given.find(key);
+    if (it == given.end()) return false;
+    const auto shared = sharing.find(key);
     *count = it->second / (shared == sharing.end() ? 1 : shared->second);
     return true;
+  }
+
+  bool Given(const Block& block, const Sharing& sharing, double* count) const {
+    if (block.label.empty()) return false;
+    return Look(counts_.lines, sharing.lines, block.line, count) ||
+           Look(counts_.executions, sharing.labels, block.label, count);
   }
 
   void Note(const std::string& note) {
@@ -105,7 +122,7 @@ class Counter {
   const Program& program_;
   const KernelCounts& counts_;
   Executions& executions_;
-  std::map<std::string, int> loops_, regions_;
+  Sharing loops_, regions_;
   std::set<std::string> noted_;
 };
 

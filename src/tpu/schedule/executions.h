@@ -20,6 +20,9 @@ struct KernelCounts {
   // without one is taken to run always.
   std::map<std::string, double> executions;
   int64_t hbm_bytes = 0;  // moved by its DMAs and windows; 0: the size of its operands and results
+  // As `executions`, for the loop or if at a line of the kernel's text (its node, as ir/printer.h
+  // numbers them); goes before its label's.
+  std::map<int64_t, double> lines;
 };
 using CountsByKernel = std::map<std::string, KernelCounts>;  // by Operation::kernel
 

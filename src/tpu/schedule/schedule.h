@@ -72,6 +72,7 @@ struct Block {
   int32_t other = -1;
   int64_t trips = 0;  // of a loop; 0: not known from the code
   std::string label;  // empty: the compiler's own, such as the loop over the grid
+  int64_t line = 0;   // the first number of its location; 0: none
 };
 
 struct Program {
