@@ -1,0 +1,145 @@
+#include "tpu/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "tpu/counts.h"
+#include "tpu/hlo/printer.h"
+
+namespace kda::tpu {
+
+namespace {
+
+const char* GateName(kda_gate gate) {
+  switch (gate) {
+    case KDA_GATE_BOUNDED:
+      return "bounded";
+    case KDA_GATE_SOFTPLUS:
+      return "softplus";
+    default:
+      return "log";
+  }
+}
+
+std::string Words(const TpuProblem& p) {
+  char text[160];
+  std::snprintf(text, sizeof text, "T = %lld in %lld sequence%s, H = %lld, K = V = %lld, %s gate",
+                static_cast<long long>(p.tokens), static_cast<long long>(p.sequences),
+                p.sequences == 1 ? "" : "s", static_cast<long long>(p.heads),
+                static_cast<long long>(kDim), GateName(p.gate));
+  return text;
+}
+
+BuiltProgram BuildMegaProgram(const ProgramRequest& request) {
+  const TpuProblem& p = request.problem;
+  if (p.gate_dtype != ir::DType::kBF16) throw ir::BuildError("mega: g must be bf16");
+  BuiltProgram built;
+  built.module = std::make_unique<hlo::Module>("mega");
+  BuildMega(p, built.module.get(), request.mega);
+  for (const hlo::Kernel& kernel : built.module->kernels()) {
+    built.counts[kernel.program.name] = CountsOf(CountProgram(kernel.program, p));
+  }
+  built.description =
+      "mega, " + std::to_string(MegaHeadGroup(p.heads)) + " heads in a step; " + Words(p);
+  return built;
+}
+
+BuiltProgram BuildLadderProgram(const ProgramRequest& request) {
+  Ladder ladder = BuildLadder(request.problem, request.ladder);
+  BuiltProgram built;
+  built.module = std::move(ladder.module);
+  built.counts = std::move(ladder.counts);
+  built.description = ladder.plan.description + "; " + Words(request.problem);
+  return built;
+}
+
+KernelStep StepOf(const Program* program, const PredictedOperation& kernel,
+                  const KernelCounts& counts) {
+  KernelStep step{kernel.steps, kernel.cycles_per_step};
+  if (program == nullptr) return step;
+  const Executions executions = CountExecutions(*program, counts);
+  for (size_t i = 0; i < program->blocks.size(); ++i) {
+    const Block& block = program->blocks[i];
+    if (block.kind != BlockKind::kLoop || block.label != kStepsLabel) continue;
+    step.steps = executions.blocks[i];
+    step.cycles = std::accumulate(executions.bundles.begin() + block.first,
+                                  executions.bundles.begin() + block.last + 1, 0.0) /
+                  std::max(1.0, step.steps);
+  }
+  return step;
+}
+
+}  // namespace
+
+TpuProblem PackedProblem(const std::vector<int64_t>& lengths, int64_t heads) {
+  TpuProblem problem;
+  problem.lengths = lengths;
+  problem.sequences = static_cast<int64_t>(lengths.size());
+  problem.tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  problem.heads = heads;
+  return problem;
+}
+
+BuiltProgram BuildProgram(const ProgramRequest& request) {
+  switch (request.family) {
+    case Family::kMega:
+      return BuildMegaProgram(request);
+    case Family::kLadder:
+      return BuildLadderProgram(request);
+    case Family::kDecode:
+      break;
+  }
+  throw ir::BuildError("decode: there is no such kernel for TPUs yet");
+}
+
+CompileResult CompileProgram(const BuiltProgram& program, const CompileSettings& settings,
+                             bool schedule) {
+  CompileRequest request;
+  request.module = hlo::Print(*program.module);
+  request.target = settings.target;
+  request.child = settings.child;
+  request.libtpu = settings.libtpu;
+  request.timeout_seconds = settings.timeout_seconds;
+  request.keep_executable = settings.keep_executable;
+  request.schedule = schedule;
+  if (settings.target != nullptr && settings.target->partitions != program.module->partitions) {
+    CompileResult result;
+    result.status = CompileStatus::kBadRequest;
+    result.message = std::string("target ") + settings.target->name + " runs a program on " +
+                     std::to_string(settings.target->partitions) +
+                     " cores; this one is built for " + std::to_string(program.module->partitions);
+    return result;
+  }
+  return Compile(request);
+}
+
+Report PredictProgram(const BuiltProgram& program, const CompileSettings& settings) {
+  Report report;
+  report.compiled = CompileProgram(program, settings, /*schedule=*/true);
+  if (!report.compiled.ok()) {
+    report.error = report.compiled.message;
+    return report;
+  }
+  if (!ReadSchedule(report.compiled.dumps, settings.target->delay_slots, &report.schedule,
+                    &report.error)) {
+    return report;
+  }
+  report.prediction = Predict(report.schedule, program.counts, *settings.target);
+  size_t next = 0;
+  for (const Operation& operation : report.schedule.operations) {
+    if (operation.kind != OperationKind::kKernel) continue;
+    const Program* code = operation.program < 0
+                              ? nullptr
+                              : &report.schedule.programs[static_cast<size_t>(operation.program)];
+    const auto counts = program.counts.find(operation.kernel);
+    report.steps.push_back(
+        StepOf(code, report.prediction.kernels[next++],
+               counts == program.counts.end() ? KernelCounts{} : counts->second));
+    report.programs.push_back(operation.program);
+  }
+  return report;
+}
+
+}  // namespace kda::tpu
