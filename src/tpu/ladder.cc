@@ -128,6 +128,7 @@ class Composer {
       : p_(p), k_(KernelOf(p, plan)), unified_(Has(plan.switches, KDA_SWITCH_UNIFIED_LAYOUT)) {
     if (k_.head_block) k_.vmem_limit = vmem_bytes;
     module_ = std::make_unique<hlo::Module>("ladder");
+    module_->pin_windows = true;
   }
 
   std::unique_ptr<hlo::Module> Build(bool fuse) {

@@ -148,6 +148,10 @@ class Module {
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
   int partitions = 1;  // chips one run is spread over
+  // Keeps what kernels see through windows in HBM. Left to itself, XLA moves some of it to VMEM, as
+  // far as that has room: then a kernel's code, and what its time is made of, vary with the program
+  // around it (and libtpu 0.0.52 loses the labels of the kernel's branches).
+  bool pin_windows = false;
 
  private:
   std::string name_;

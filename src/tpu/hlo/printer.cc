@@ -71,7 +71,7 @@ std::string Quoted(const std::string& bytes) {
   return text + "\"";
 }
 
-std::string BackendConfig(const Kernel& kernel, bool locations) {
+std::string BackendConfig(const Kernel& kernel, bool locations, bool pin_windows) {
   const ir::Program& program = kernel.program;
   std::string text = "{\"custom_call_config\": {\"body\": \"" +
                      Base64(ir::Print(program, locations)) + "\", \"needs_layout_passes\": true";
@@ -82,12 +82,14 @@ std::string BackendConfig(const Kernel& kernel, bool locations) {
             ", \"transcendentals\": " + std::to_string(cost.transcendentals) +
             ", \"bytes_accessed\": " + std::to_string(cost.bytes) + "}";
   }
-  // Arrays that a kernel addresses in HBM itself: XLA may else have moved them to VMEM.
+  // Arrays that a kernel addresses in HBM itself: XLA may else have moved them to VMEM. So it may
+  // those that are seen through windows, where nothing forbids it.
   std::string inputs, outputs;
   int input = 0, output = 0;
   const bool many = program.Count(ir::Role::kOutput) > 1;
   for (const ir::Argument& a : program.arguments) {
-    const bool pinned = a.memory.space == ir::Space::kHbm;
+    const bool window = a.window.present && a.memory.space == ir::Space::kVmem;
+    const bool pinned = a.memory.space == ir::Space::kHbm || (pin_windows && window);
     if (a.role == ir::Role::kPrefetch) ++input;
     if (a.role == ir::Role::kInput) {
       if (pinned) {
@@ -253,7 +255,7 @@ class Printer {
     }
     if (results > 1) *out += ":" + std::to_string(results);
     *out += " = stablehlo.custom_call @tpu_custom_call(" + Names(n) +
-            ") {backend_config = " + Quoted(BackendConfig(kernel, locations_)) +
+            ") {backend_config = " + Quoted(BackendConfig(kernel, locations_, m_.pin_windows)) +
             (program.side_effects ? ", has_side_effect = true" : "") + ", kernel_name = \"" +
             program.name + "\", operand_layouts = [" + operand_layouts + "], " +
             (aliases.empty() ? "" : "output_operand_aliases = [" + aliases + "], ") +
