@@ -1,6 +1,7 @@
 #include "tpu/ir/builder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace kda::tpu::ir {
@@ -11,6 +12,12 @@ namespace {
 
 void Require(bool ok, const char* what) {
   if (!ok) Refuse(what);
+}
+
+void RequireIndex(const Index& index) {
+  if (!index.IsConstant() && index.value().type() != Type{DType::kI32, {}, Space::kValue}) {
+    Refuse("an index must be an i32 scalar, not " + ToString(index.value().type()));
+  }
 }
 
 Shape TileShape(const Type& type) {
@@ -84,6 +91,7 @@ Ref Ref::At(std::initializer_list<Index> indices) const {
   for (const Index& index : indices) {
     while (d != part.dimensions_.end() && d->dropped) ++d;
     Require(d != part.dimensions_.end(), "Ref::At: more indices than dimensions");
+    RequireIndex(index);
     const bool known = index.IsConstant() && d->start.IsConstant();
     if (index.IsConstant() && (index.constant() < 0 || index.constant() >= d->size)) {
       Refuse("Ref::At: index " + std::to_string(index.constant()) + " of " +
@@ -103,6 +111,7 @@ Ref Ref::At(std::initializer_list<Index> indices) const {
 }
 
 Ref Ref::Slice(int dimension, Index start, int64_t size) const {
+  RequireIndex(start);
   Ref part = *this;
   for (Dimension& d : part.dimensions_) {
     if (d.dropped || dimension-- != 0) continue;
@@ -269,6 +278,16 @@ Ref Builder::AddArgument(Argument argument, const IndexMap* map) {
              std::to_string(array.size()));
     }
     stack_ = saved;
+    for (int node : program_.blocks[static_cast<size_t>(argument.window.block)].nodes) {
+      for (int operand : program_.nodes[static_cast<size_t>(node)].operands) {
+        if (operand < 0) continue;
+        const Node& used = program_.nodes[static_cast<size_t>(operand)];
+        if (used.op == Op::kArgument &&
+            program_.arguments[static_cast<size_t>(used.ints[0])].role != Role::kPrefetch) {
+          Refuse("argument " + argument.name + ": index maps read prefetched scalars only");
+        }
+      }
+    }
     argument.window.present = true;
   }
   Node node;
@@ -379,6 +398,10 @@ Value Builder::GridIndex(int dimension) {
 }
 
 Value Builder::Constant(DType dtype, double number, const Shape& shape) {
+  if (dtype == DType::kI32 &&
+      !(number >= -0x1p31 && number < 0x1p31 && number == std::trunc(number))) {
+    Refuse("Constant: " + std::to_string(number) + " is no i32");
+  }
   return Emit(Op::kConstant, {dtype, shape, Space::kValue}, {}, {}, number);
 }
 
@@ -388,6 +411,7 @@ Value Builder::Iota(const Shape& shape, int dimension) {
 }
 
 Value Builder::AsValue(Index index) {
+  RequireIndex(index);
   return index.IsConstant() ? Constant(DType::kI32, static_cast<double>(index.constant()))
                             : index.value();
 }
@@ -481,6 +505,11 @@ Value Unary(Op op, const char* what, Value a, const std::vector<int64_t>& ints =
   return builder->Emit(op, a.type(), {a.node()}, ints);
 }
 
+Value Shift(Op op, Value a, int bits) {
+  if (bits < 0 || bits > 31) Refuse("a shift by " + std::to_string(bits) + " bits");
+  return Binary(op, "a shift", a, Like(a, bits), true);
+}
+
 }  // namespace
 
 Value operator+(Value a, Value b) { return Binary(Op::kAdd, "+", a, b); }
@@ -491,10 +520,8 @@ Value operator%(Value a, Value b) { return Binary(Op::kRem, "%", a, b, true); }
 Value operator&(Value a, Value b) { return Binary(Op::kAnd, "&", a, b, true); }
 Value operator|(Value a, Value b) { return Binary(Op::kOr, "|", a, b, true); }
 Value operator^(Value a, Value b) { return Binary(Op::kXor, "^", a, b, true); }
-Value operator<<(Value a, int bits) { return Binary(Op::kShiftLeft, "<<", a, Like(a, bits), true); }
-Value ShiftRight(Value a, int bits) {
-  return Binary(Op::kShiftRight, "ShiftRight", a, Like(a, bits), true);
-}
+Value operator<<(Value a, int bits) { return Shift(Op::kShiftLeft, a, bits); }
+Value ShiftRight(Value a, int bits) { return Shift(Op::kShiftRight, a, bits); }
 Value operator-(Value a) { return Like(a, 0) - a; }
 Value operator~(Value a) { return a ^ Like(a, a.dtype() == DType::kI1 ? 1 : -1); }
 Value operator+(Value a, double b) { return a + Like(a, b); }
@@ -601,6 +628,7 @@ Value Reshape(Value a, const Shape& shape) {
     Refuse("Reshape of " + ToString(a.type()) + " to " + ToString(shape));
   }
   if (a.shape() == shape) return a;
+  Require(!a.shape().empty() && !shape.empty(), "Reshape: of vectors to vectors only");
   return BuilderOf(a)->Emit(Op::kShapeCast, {a.dtype(), shape, Space::kValue}, {a.node()});
 }
 
@@ -683,7 +711,7 @@ Value Reduce(Op op, const char* what, Value a, int dimension) {
   shape.erase(shape.begin() + dimension);
   const Value sum =
       BuilderOf(a)->Emit(op, {a.dtype(), shape, Space::kValue}, {a.node()}, {dimension});
-  return Reshape(sum, kept);
+  return shape.empty() ? BroadcastTo(sum, kept) : Reshape(sum, kept);
 }
 
 Value Product(Value a, Value b, bool transpose_a, bool transpose_b, Precision precision) {
