@@ -1,0 +1,61 @@
+// Stage gate_cumsum of the decode kernel: the decay of one token, e^g, [8, 128] per item.
+//
+//   x = g + dt_bias,  a = e^A_log
+//   g = x | lower_bound sigmoid(a x) | -a softplus(x)
+//
+// a is used as its root twice, so that neither it nor a product with it leaves fp32 on the way.
+#include "tpu/decode/kernel.h"
+
+namespace kda::tpu::decode {
+
+void Kernel::PrepareGates() {
+  const Shape shape = {kHeads, kDim};
+  const bool log = problem.gate == KDA_GATE_LOG;
+  if (log) return;
+  const Builder::Label label(b, "gates");
+  b->For(0, groups, [&](Value group) {
+    Value half = b->Constant(DType::kF32, 0, shape);  // A_log / (2 ln 2)
+    if (a_log.builder() != nullptr) {
+      const Value row = b->Iota(shape, 0);
+      for (int64_t h = 0; h < kHeads; ++h) {
+        const Value a =
+            Load(a_log.At(Index(group * static_cast<double>(kHeads) + static_cast<double>(h))));
+        half = Select(row == h, BroadcastTo(a * (kLog2E / 2), shape), half);
+      }
+    }
+    const bool bounded = problem.gate == KDA_GATE_BOUNDED;
+    Store(gate_scale.At(Index(group)), bounded ? ir::Exp2(half) : half);
+    Value shift = b->Constant(DType::kF32, 0, shape);
+    if (dt_bias.builder() != nullptr) shift = Load(dt_bias.At(Index(group)));
+    Store(gate_shift.At(Index(group)), shift);
+  });
+}
+
+namespace {
+
+// log(1 + e) / e for e in [0, 1]: 2 atanh(z) / e with z = e / (2 + e) up to 1/3.
+Value LogOnePlusOverSelf(Value e) {
+  const Value inverse = Reciprocal(e + 2.0, false);
+  const Value z = e * inverse, z2 = z * z;
+  Value sum = z2 * (1.0 / 17) + 1.0 / 15;
+  for (int n = 13; n >= 1; n -= 2) sum = sum * z2 + 1.0 / n;
+  return sum * inverse * 2.0;
+}
+
+}  // namespace
+
+Value Kernel::Decay(Value group, Value raw) const {
+  if (problem.gate == KDA_GATE_LOG) return ir::Exp2(raw * kLog2E);
+  const Value scale = Load(gate_scale.At(Index(group)));
+  const Value x = raw + Load(gate_shift.At(Index(group)));
+  if (problem.gate == KDA_GATE_BOUNDED) {
+    const Value z = x * scale * scale;
+    return ir::Exp2(Sigmoid(z) * (problem.lower_bound * kLog2E));
+  }
+  // a softplus(x) = a e^min(x, 0) (log(1 + e) / e, and max(x, 0) more where x > 0),  e = e^-|x|
+  const Value e = ir::Exp2(Abs(x) * -kLog2E), f = LogOnePlusOverSelf(e);
+  const Value root = ir::Exp2(Min(x, 0.0) * (kLog2E / 2) + scale);
+  return ir::Exp2(root * Select(x > 0, x + e * f, f) * root * -kLog2E);
+}
+
+}  // namespace kda::tpu::decode

@@ -1,0 +1,151 @@
+#include "tpu/decode/kernel.h"
+
+#include <algorithm>
+
+namespace kda::tpu {
+
+int64_t DecodeBlock(const TpuProblem& problem) {
+  return std::min(problem.sequences, decode::kBlock);
+}
+
+namespace decode {
+
+Kernel::Kernel(Builder* builder, const TpuProblem& p)
+    : b(builder), problem(p), groups(p.heads / kHeads), block(DecodeBlock(p)) {
+  Require(p.heads > 0 && p.heads % kHeads == 0,
+          "decode: the number of heads must be a multiple of 8");
+  Require(p.sequences > 0 && p.tokens == p.sequences, "decode: one token per sequence");
+  Require(p.checkpoint_every == 0, "decode: there are no checkpoints");
+  const int64_t N = p.sequences, H = p.heads, items = N * groups;
+  const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
+  b->Grid({(N + block - 1) / block});
+  if (p.slots > 0) {
+    initial_slots = b->Prefetch("initial_slots", i32, {N});
+    final_slots = b->Prefetch("final_slots", i32, {N});
+  }
+  if (p.gate != KDA_GATE_LOG) {
+    if (p.has_a_log) a_log = b->InputSmem("a_log", f32, {H});
+    if (p.has_dt_bias) dt_bias = b->InputVmem("dt_bias", f32, {groups, kHeads, kDim});
+  }
+  const Shape array = {items, kHeads, kDim}, window = {block * groups, kHeads, kDim};
+  const Builder::IndexMap map3 = [this](const std::vector<Value>& grid) {
+    const Value zero = b->Constant(DType::kI32, 0);
+    return std::vector<Value>{grid[0], zero, zero};
+  };
+  q = b->Input("q", bf16, array, window, map3);
+  k = b->Input("k", bf16, array, window, map3);
+  v = b->Input("v", bf16, array, window, map3);
+  g = b->Input("g", p.gate_dtype, array, window, map3);
+  const auto beta_map = [this](const std::vector<Value>& grid) {
+    const Value at = ir::ShiftRight(grid[0], kBetaSteps);
+    return std::vector<Value>{b->Constant(DType::kI32, 0), at};
+  };
+  beta = b->Input("beta", p.beta_dtype, {H, N}, {H, std::min(N, kDim)}, beta_map);
+  const Shape state_shape = {p.slots > 0 ? p.slots : N, H, kDim, kDim};
+  if (p.initial_state) initial_state = b->Input("initial_state", f32, state_shape);
+  o = b->Output("o", bf16, array, window, map3);
+  if (p.final_state) final_state = b->Output("final_state", f32, state_shape);
+  if (p.slots > 0 && p.initial_state && p.final_state) b->Alias("initial_state", "final_state");
+
+  states = b->Scratch("states", f32, {kRing, kHeads, kDim, kDim});
+  gate_scale = b->Scratch("gate_scale", f32, {groups, kHeads, kDim});
+  gate_shift = b->Scratch("gate_shift", f32, {groups, kHeads, kDim});
+  betas = b->Scratch("betas", f32, {H, std::min(N, kDim)});
+  columns = b->Scratch("columns", i32, {2, kDim, 2 * kHeads});
+  rows = b->Scratch("rows", f32, {2, 4, kHeads, kDim});
+  o_rows = b->Scratch("o_rows", f32, {kHeads, kDim});
+  keys = b->Scratch("keys", i32, {kHeads, kDim, kDim});
+  sequence_of = b->ScratchSmem("sequence_of", i32, {kRing});
+  group_of = b->ScratchSmem("group_of", i32, {kRing});
+  writing = b->ScratchSmem("writing", i32, {kRing});
+  walk = b->ScratchSmem("walk", i32, {2});
+  in_semaphore = b->Semaphores("in_semaphore", kRing);
+  out_semaphore = b->Semaphores("out_semaphore", kRing);
+}
+
+void Kernel::WriteStep() {
+  step = b->GridIndex(0);
+  {
+    const Builder::Label label(b, "start");
+    b->If(step == 0, [this] {
+      PrepareGates();
+      StartWalk();
+    });
+  }
+  PrepareBeta();
+  const Value before = step * static_cast<double>(block * groups);  // items of the steps before
+  const Value tokens =
+      Min(static_cast<double>(problem.sequences) - step * static_cast<double>(block),
+          b->Constant(DType::kI32, static_cast<double>(block)));
+  {
+    const Builder::Label label(b, "first_vectors");
+    turn = before & 1u;
+    place = before & static_cast<uint32_t>(kRing - 1);
+    PrepareVectors(b->Constant(DType::kI32, 0));
+  }
+  const Builder::Label label(b, "items");
+  count = tokens * static_cast<double>(groups);
+  b->For(0, Index(count), [&](Value i) {
+    local = i;
+    item = before + i;
+    ReadAhead(item + static_cast<double>(kAhead));
+    place = item & static_cast<uint32_t>(kRing - 1);
+    turn = item & 1u;
+    WaitState();
+    UpdateStates();
+    StartWrite();
+  });
+  const Builder::Label finish(b, "finish");
+  b->If(step == (problem.sequences - 1) / block, [this] {
+    for (int64_t i = 0; i < kRing; ++i) WaitWrite(b->Constant(DType::kI32, static_cast<double>(i)));
+  });
+}
+
+}  // namespace decode
+
+ir::Program BuildDecodeKernel(const TpuProblem& problem) {
+  ir::Builder builder("kda_decode");
+  decode::Kernel kernel(&builder, problem);
+  builder.VmemLimit(100 << 20);
+  builder.SideEffects();
+  builder.NoBoundsChecks();  // the evaluator checks every address of the same program
+  kernel.WriteStep();
+  return builder.Take();
+}
+
+void BuildDecode(const TpuProblem& p, hlo::Module* m) {
+  using ir::DType;
+  ir::Program program = BuildDecodeKernel(p);
+  const int64_t N = p.sequences, H = p.heads, groups = H / decode::kHeads;
+  const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
+  std::vector<hlo::Value> operands;
+  if (p.slots > 0) {
+    operands.push_back(m->Input("initial_slots", {i32, {N}}));
+    operands.push_back(m->Input("final_slots", {i32, {N}}));
+  }
+  if (p.gate != KDA_GATE_LOG) {
+    if (p.has_a_log) {
+      operands.push_back(m->Input("A_log", {f32, {H}}));
+    }
+    if (p.has_dt_bias) {
+      operands.push_back(
+          Reshape(m->Input("dt_bias", {f32, {H, kDim}}), {groups, decode::kHeads, kDim}));
+    }
+  }
+  for (const char* name : {"q", "k", "v", "g"}) {
+    const DType dtype = name[0] == 'g' ? p.gate_dtype : bf16;
+    operands.push_back(
+        Reshape(m->Input(name, {dtype, {1, N, H, kDim}}), {N * groups, decode::kHeads, kDim}));
+  }
+  // Tokens in the lanes, as XLA lays out a long and narrow array by itself.
+  const hlo::Value beta = m->Input("beta", {p.beta_dtype, {1, N, H}});
+  operands.push_back(Transpose(Reshape(beta, {N, H}), {1, 0}));
+  const hlo::Type state = {f32, {p.slots > 0 ? p.slots : N, H, kDim, kDim}};
+  if (p.initial_state) operands.push_back(m->Input("initial_state", state));
+  const std::vector<hlo::Value> results = m->Call(std::move(program), operands);
+  m->Output("o", Reshape(results[0], {1, N, H, kDim}));
+  if (p.final_state) m->Output("final_state", results[1]);
+  if (p.slots > 0 && p.initial_state && p.final_state) m->Donate("initial_state", "final_state");
+}
+
+}  // namespace kda::tpu

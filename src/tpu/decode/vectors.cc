@@ -1,0 +1,61 @@
+// What the decode kernel's items need of their tokens' vectors, made while the item before is computed.
+#include "tpu/decode/kernel.h"
+
+namespace kda::tpu::decode {
+
+// beta of the grid step's tokens, as fp32. Lanes past the last token are never looked at.
+void Kernel::PrepareBeta() {
+  Value x = Cast(Load(beta), DType::kF32);
+  if (problem.beta_logits) x = Sigmoid(x);
+  Store(betas, x);
+}
+
+namespace {
+
+// One number per row, along its lanes.
+Value Widen(Value column) { return BroadcastTo(column, {kHeads, kDim}); }
+Value SumOfLanes(Value x) { return Widen(ReduceSum(x, 1)); }
+
+// Rows whose squares would overflow become 2^-70 times as large, exactly. Gives 1 / |x|.
+Value InverseNorm(Value* x) {
+  Builder* const b = x->builder();
+  const Value big = Widen(ReduceMax(Abs(*x), 1)) > 0x1p40;
+  *x = *x * Select(big, b->Constant(DType::kF32, 0x1p-70, {kHeads, kDim}), 1.0);
+  const Value epsilon = Select(big, b->Constant(DType::kF32, 0, {kHeads, kDim}), 1e-6);
+  return Rsqrt(SumOfLanes(*x * *x) + epsilon);
+}
+
+}  // namespace
+
+void Kernel::PrepareVectors(Value i) {
+  const Shape shape = {kHeads, kDim};
+  const Value group = Load(group_of.At(Index(place)));
+  const Value n = Load(sequence_of.At(Index(place)));
+  const auto load = [&](const Ref& window) { return Cast(Load(window.At(Index(i))), DType::kF32); };
+  const Value decay = Decay(group, load(g));
+  Value queries = load(q), keys_ = load(k);
+
+  // beta of the item's heads, down the rows.
+  const Value near = Load(betas.Rows(Index(AssumeMultiple(group * 8.0, 8)), kHeads));
+  const Shape tokens = near.shape();
+  const Value lane = BroadcastTo(n & static_cast<uint32_t>(kDim - 1), tokens);
+  const Value mine = Select(b->Iota(tokens, 1) == lane, near, 0.0);
+  const Value beta_ = SumOfLanes(mine);
+
+  Value per_k = beta_, per_k2 = beta_, per_q = b->Constant(DType::kF32, problem.scale, shape);
+  if (problem.qk_l2norm) {
+    const Value inverse = InverseNorm(&keys_);
+    per_k = beta_ * inverse;
+    per_k2 = per_k * inverse;
+    per_q = InverseNorm(&queries) * problem.scale;
+  }
+  const auto set = [&](Row row, Value value) { Store(rows.At({Index(turn), Index(row)}), value); };
+  set(kV, per_k * load(v));
+  set(kK, per_k2);
+  set(kQ, per_q);
+  set(kQK, per_q * SumOfLanes(queries * keys_));
+  Store(columns.At(Index(turn)),
+        ir::Transpose(ir::Concat({Bits(decay, DType::kI32), PackPair(keys_, queries)}, 0)));
+}
+
+}  // namespace kda::tpu::decode
