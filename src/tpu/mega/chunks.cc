@@ -116,11 +116,8 @@ void Kernel::StartInputs(Value next_step, Value next_slot) {
   start(k, k_in, next_step, in_semaphore);
   start(g, g_in, next_step, in_semaphore);
   start(v, v_in, next_step - 2.0, v_semaphore);
-  const int64_t window = MegaBetaWindow(problem), tile = window - kChunk;
-  const Value token = Entry(table.token, next_step);
-  const Value first = AssumeMultiple(
-      Min(Multiple(token, tile), static_cast<double>(MegaBetaRows(problem) - window)), tile);
-  StartCopy(beta.At(Index(group)).Rows(Index(first), window), beta_in.At(Index(next_slot)),
+  const Value first = AssumeMultiple(BetaStart(next_step), 128);
+  StartCopy(beta.At(Index(group)).Slice(1, Index(first), kBetaWindow), beta_in.At(Index(next_slot)),
             in_semaphore.At(Index(next_slot)));
 }
 
@@ -133,14 +130,20 @@ void Kernel::WaitInputs(Value now) {
   wait(k, k_in, in_semaphore);
   wait(g, g_in, in_semaphore);
   wait(v, v_in, v_semaphore);
-  WaitCopy(beta.At(Index(group)).Rows(0, MegaBetaWindow(problem)), beta_in.At(Index(now)),
+  WaitCopy(beta.At(Index(group)).Slice(1, 0, kBetaWindow), beta_in.At(Index(now)),
            in_semaphore.At(Index(now)));
 }
 
-// Rows beyond the sequence become zeros: whatever lies there, even a NaN, must not matter.
-void Kernel::ZeroTails() {
-  const Builder::Label label(b, "zero_tails");
-  const auto zero = [&](const std::vector<const Ref*>& buffers, Value valid) {
+// What a chunk seldom needs, behind one branch: rows beyond the sequence become zeros, since whatever lies
+// there, even a NaN, must not matter; and so does a state that starts from nothing.
+void Kernel::MakeZeros(Value now) {
+  const Builder::Label label(b, "zeros");
+  const Value next = now - 1.0;
+  Value fresh = Entry(table.first, next) == 1;
+  if (problem.initial_state) {
+    fresh = fresh & (SlotOf(initial_slots, Entry(table.sequence, next)) < 0);
+  }
+  const auto clear = [&](const std::vector<const Ref*>& buffers, Value valid) {
     b->For(Index(valid), kChunk, [&](Value token) {
       for (const Ref* buffer : buffers) {
         const Value row = token + static_cast<double>(kBufferRows - kChunk);
@@ -148,9 +151,18 @@ void Kernel::ZeroTails() {
       }
     });
   };
-  b->If(Min(valid_a, valid_c) < kChunk, [&] {
-    b->If(valid_a < kChunk, [&] { zero({&q_in, &k_in, &g_in}, valid_a); });
-    b->If(valid_c < kChunk, [&] { zero({&v_in}, valid_c); });
+  const bool may_be_fresh = !problem.initial_state || problem.slots > 0;
+  const Value short_chunk = Min(valid_a, valid_c) < kChunk;
+  b->If(may_be_fresh ? short_chunk | fresh : short_chunk, [&] {
+    const Builder::Label tails(b, "zero_tails");
+    b->If(valid_a < kChunk, [&] { clear({&q_in, &k_in, &g_in}, valid_a); });
+    b->If(valid_c < kChunk, [&] { clear({&v_in}, valid_c); });
+    if (!may_be_fresh) return;
+    const Builder::Label state_label(b, "zero_state");
+    b->If(fresh, [&] {
+      const Value place = Entry(table.state, next);
+      b->For(0, heads, [&](Value h) { Store(state.At({Index(place), Index(h)}), 0.0); });
+    });
   });
 }
 
@@ -196,21 +208,15 @@ void Kernel::WaitStates(Value now) {
 
 // The state of the chunk that stage C takes next.
 void Kernel::MoveStateIn(Value now) {
+  if (!problem.initial_state) return;
   const Builder::Label label(b, "state_in");
   const Value next = now - 1.0;
   const Value place = Entry(table.state, next), n = Entry(table.sequence, next);
-  const Value starts = Entry(table.first, next) == 1;
-  const auto zero = [&] {
-    const Builder::Label zero_label(b, "state_zero");
-    b->For(0, heads, [&](Value h) { Store(state.At({Index(place), Index(h)}), 0.0); });
-  };
-  if (!problem.initial_state) return b->If(starts, zero);
   const Value from = SlotOf(initial_slots, n);
-  b->If(starts & (from >= 0), [&] {
+  b->If((Entry(table.first, next) == 1) & (from >= 0), [&] {
     StartCopy(StateOf(*this, initial_state, from), state.At(Index(place)),
               state_in_semaphore.At(Index(place)));
   });
-  if (problem.slots > 0) b->If(starts & (from < 0), zero);
 }
 
 void Kernel::MoveStateOut(Value now) {

@@ -122,30 +122,27 @@ void Kernel::PrepareConstants() {
   Zero(b, state.At(kStateRing));
 }
 
-// beta of the step's chunk along the lanes of a pair's halves, [c0 | c0 | c1 | c1] for every head: rows
-// of the window in, lanes out, by a product with a 0/1 matrix.
+Value Kernel::BetaStart(Value chunk) const {
+  return Min(Entry(table.token, chunk) & static_cast<uint32_t>(-128),
+             static_cast<double>(MegaBetaColumns(problem) - kBetaWindow));
+}
+
+// beta of the step's chunk along the lanes, [c0 | c0 | c1 | c1] for every head.
 void Kernel::PrepareBeta() {
   const Builder::Label label(b, "beta");
-  const int64_t window = MegaBetaWindow(problem), tile = window - kChunk;
-  const Value token = Entry(table.token, step);
-  const Value first = Min(token & static_cast<uint32_t>(-tile),
-                          static_cast<double>(MegaBetaRows(problem) - window));
-  const Value offset = token - first;
-  const Shape shape = {window, heads};
-  Value x = Cast(Load(beta_in.At(Index(slot))), DType::kF32);
-  const Value at = b->Iota(shape, 0);
+  const Value offset = Entry(table.token, step) - BetaStart(step);  // up to 192
+  const Shape shape = {heads, kDim};
+  const Value l = b->Iota(shape, 1);
+  // Lane i of the chunk is lane offset + i of the window, in its first tile or its second.
+  const Value turn = (128.0 - (offset & 127u)) & 127u;
+  const auto tile = [&](int64_t start) {
+    const Value x = Cast(Load(beta_in.At(Index(slot)).Slice(1, start, kDim)), DType::kF32);
+    return Rotate(x, Index(turn), 1);
+  };
+  Value x = Select(l + BroadcastTo(offset, shape) < kDim, tile(0), tile(kDim));
   if (problem.beta_logits) x = Tanh(x * 0.5) * 0.5 + 0.5;
-  x = Select((at >= BroadcastTo(offset, shape)) & (at < BroadcastTo(offset + valid_a, shape)), x,
-             0.0);
-  const Shape lanes = {window, kDim};
-  const Value l = b->Iota(lanes, 1);
-  const Value token_of_lane = (ir::ShiftRight(l, 6) << 5) + (l & 31u);
-  const Value hit = Ones(b->Iota(lanes, 0) - token_of_lane == BroadcastTo(offset, lanes));
-  if (problem.beta_dtype == DType::kBF16 && !problem.beta_logits) {
-    Store(beta_lanes, DotTN(Cast(x, DType::kBF16), Cast(hit, DType::kBF16)));
-  } else {
-    Store(beta_lanes, DotTN(x, hit, ir::Precision::kF32));
-  }
+  x = Select(l < BroadcastTo(valid_a, shape), x, 0.0);
+  Store(beta_lanes, Select(l < 32, x, Select(l < 96, Rotate(x, 32, 1), Rotate(x, 64, 1))));
 }
 
 // beta of a pair along its lanes, [h0 c0 | h1 c0 | h0 c1 | h1 c1].

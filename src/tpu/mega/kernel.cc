@@ -42,7 +42,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   k = b->Input("k", bf16, {T, H, kDim});
   v = b->Input("v", bf16, {T, H, kDim});
   g = b->Input("g", bf16, {T, H, kDim});
-  beta = b->Input("beta", p.beta_dtype, {groups, MegaBetaRows(p), heads});
+  beta = b->Input("beta", p.beta_dtype, {groups, heads, MegaBetaColumns(p)});
   const int64_t states = p.slots > 0 ? p.slots : N;
   const Shape state_shape = {states, H, kDim, kDim};
   if (p.initial_state) initial_state = b->Input("initial_state", f32, state_shape);
@@ -55,7 +55,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   k_in = b->Scratch("k_in", bf16, in);
   v_in = b->Scratch("v_in", bf16, in);
   g_in = b->Scratch("g_in", bf16, in);
-  beta_in = b->Scratch("beta_in", p.beta_dtype, {2, MegaBetaWindow(p), heads});
+  beta_in = b->Scratch("beta_in", p.beta_dtype, {2, heads, kBetaWindow});
   o_out = b->Scratch("o_out", bf16, {2, kChunk, heads, kDim});
   state = b->Scratch("state", f32, {kStateRing + 1, heads, kDim, kDim});
   gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});

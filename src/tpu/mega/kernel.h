@@ -25,6 +25,7 @@ inline constexpr int64_t kBlock = 32;  // rows of a block: half a chunk
 inline constexpr int64_t kRing = 8;    // chunks whose table entries are kept
 inline constexpr int64_t kStateRing =
     3;  // sequences whose states are on chip; one more is a dummy's
+inline constexpr int64_t kBetaWindow = 256;  // tokens of beta fetched for a chunk
 inline constexpr int64_t kBufferRows = 128;  // a chunk's rows are the last 64; see Copies
 
 // bf16 matrices [n][rows, 128], kept as 32-bit words, two rows in one: whole registers.
@@ -83,7 +84,7 @@ struct Kernel {
   Value Entry(const Ref& field, Value chunk) const;
   void StartInputs(Value step, Value slot);
   void WaitInputs(Value slot);
-  void ZeroTails();
+  void MakeZeros(Value step);
   Value SlotOf(const Ref& slots, Value sequence) const;
   void WaitStates(Value step);
   void MoveStateIn(Value step);
@@ -100,6 +101,7 @@ struct Kernel {
   // The stages, in the order of their names' files; each returns its steps.
   void PrepareConstants();
   void PrepareStep();
+  Value BetaStart(Value chunk) const;  // the window's first token
   void PrepareBeta();
   std::vector<Stage> GateCumsum();
   std::vector<Stage> IntraChunk();           // bounded gates
@@ -136,7 +138,7 @@ struct Kernel {
 
   // Scratch.
   Ref q_in, k_in, v_in, g_in;  // [2, kBufferRows, heads, 128] bf16
-  Ref beta_in;                 // [2, rows, heads]
+  Ref beta_in;                 // [2, heads, kBetaWindow]
   Ref o_out;                   // [2, 64, heads, 128] bf16
   Ref state;                   // [kStateRing + 1, heads, 128, 128] fp32
   Ref gate_scale, gate_shift;  // [heads, 128]

@@ -17,13 +17,8 @@ int64_t MegaHeadGroup(int64_t heads) {
   return 0;
 }
 
-int64_t MegaBetaWindow(const TpuProblem& p) {
-  return kChunk + (p.beta_dtype == DType::kBF16 ? 16 : 8);
-}
-
-int64_t MegaBetaRows(const TpuProblem& p) {
-  const int64_t window = MegaBetaWindow(p), tile = window - kChunk;
-  return std::max((p.tokens + tile - 1) / tile * tile, window);
+int64_t MegaBetaColumns(const TpuProblem& p) {
+  return std::max<int64_t>((p.tokens + 127) / 128 * 128, mega::kBetaWindow);
 }
 
 namespace mega {
@@ -65,13 +60,13 @@ void Kernel::FinishStep() {
 namespace {
 
 void WriteStep(Kernel* k) {
-  // A branch cuts the code in two that the scheduler does not mix: the one of ZeroTails comes first, so
+  // A branch cuts the code in two that the scheduler does not mix: the one of MakeZeros comes first, so
   // that everything else is one piece with the arithmetic.
   k->slot = k->step & 1u;
   k->PrepareStep();
   k->WaitStates(k->step);
   k->WaitInputs(k->slot);
-  k->ZeroTails();
+  k->MakeZeros(k->step);
   PrepareMasks(k);
   k->decay_columns = Transpose(Load(k->decay));
   const auto count = static_cast<size_t>(k->pairs);
@@ -160,8 +155,9 @@ void BuildMega(const TpuProblem& p, hlo::Module* m, const MegaOptions& options) 
     operands.push_back(Reshape(m->Input(name, {bf16, {1, T, H, kDim}}), {T, H, kDim}));
   }
   const hlo::Value beta = m->Input("beta", {p.beta_dtype, {1, T, H}});
-  const hlo::Value grouped = Transpose(Reshape(beta, {T, H / group, group}), {1, 0, 2});
-  operands.push_back(Pad(grouped, 1, 0, MegaBetaRows(p) - T, 0));
+  const hlo::Value by_head =
+      Reshape(Transpose(Reshape(beta, {T, H}), {1, 0}), {H / group, group, T});
+  operands.push_back(Pad(by_head, 2, 0, MegaBetaColumns(p) - T, 0));
   if (p.initial_state) {
     operands.push_back(m->Input("initial_state", {f32, {states, H, kDim, kDim}}));
   }

@@ -42,10 +42,10 @@ void BuildMega(const TpuProblem& problem, hlo::Module* module, const MegaOptions
 // Heads of one step: the largest of 24, 16, 8 that divides `heads`; 0 if none does.
 int64_t MegaHeadGroup(int64_t heads);
 
-// Rows of the beta array the kernel is given, [groups, rows, heads of a group]: T, padded so that a
-// window of MegaBetaWindow rows that starts at a tile holds any chunk.
-int64_t MegaBetaRows(const TpuProblem& problem);
-int64_t MegaBetaWindow(const TpuProblem& problem);
+// Columns of the beta array the kernel is given, [groups, heads of a group, columns]: T, padded so that
+// two tiles of 128 from any tile's start on lie within. Tokens along the lanes is how XLA lays out beta
+// [1, T, H] by itself.
+int64_t MegaBetaColumns(const TpuProblem& problem);
 
 }  // namespace kda::tpu
 
