@@ -327,6 +327,19 @@ TEST(Builder, RefusesArguments) {
       }).find("used outside"),
       std::string::npos);
   EXPECT_EQ(Declaring([&](Builder& b) { b.Input("x", kF32, {4, 8}, {2, 8}, identity); }), "");
+  for (const char* name : {"", "c0", "g17", "2x", "a-b", "a.b"}) {
+    EXPECT_EQ(Declaring([&](Builder& b) { b.Scratch(name, kF32, {4}); }),
+              "\"" + std::string(name) + "\" is no name for an argument");
+  }
+  EXPECT_EQ(Declaring([](Builder& b) { b.Scratch("q_2", kF32, {4}), b.Scratch("in0", kF32, {4}); }),
+            "");
+  Builder no_grid("no_grid");
+  try {
+    no_grid.InputVmem("x", kF32, {4, 8});
+    ADD_FAILURE() << "a window without a grid";
+  } catch (const BuildError& error) {
+    EXPECT_EQ(std::string(error.what()), "argument x: a window needs a grid");
+  }
 }
 
 TEST(Builder, RefusesAliases) {

@@ -11,6 +11,7 @@ namespace {
 
 TEST(Counter, WorkOfVectors) {
   Builder b("vectors");
+  b.Grid({1});
   const Ref x = b.InputVmem("x", DType::kF32, {16, 32}), y = b.InputVmem("y", DType::kF32, {32, 8});
   const Ref s = b.Scratch("s", DType::kBF16, {16, 8});
   Value product, sum;
@@ -50,6 +51,7 @@ TEST(Counter, WorkOfVectors) {
 
 TEST(Counter, ProductsWiderThanTheMatrixUnit) {
   Builder b("wide");
+  b.Grid({1});
   const Ref x = b.InputVmem("x", DType::kBF16, {40, 300}),
             y = b.InputVmem("y", DType::kBF16, {130, 300});
   DotNT(Load(x), Load(y));
@@ -90,6 +92,7 @@ TEST(Counter, WindowsMoveWhatLiesInTheArray) {
 // Chunks of 4 tokens of each sequence, from cu_seqlens, through a table in SMEM.
 Program Chunks() {
   Builder b("chunks");
+  b.Grid({1});
   const Ref cu = b.Prefetch("cu", DType::kI32, {4});
   const Ref x = b.Input("x", DType::kBF16, {64, 128}), y = b.Output("y", DType::kBF16, {64, 128});
   const Ref s = b.Scratch("s", DType::kBF16, {4, 128}), semaphore = b.Semaphores("semaphore", 1);
@@ -167,6 +170,7 @@ TEST(Counter, IntegersAreTheEvaluators) {
   for (int32_t x : numbers) {
     for (int32_t y : numbers) {
       Builder b("integers");
+      b.Grid({1});
       const Ref in = b.Prefetch("in", DType::kI32, {2});
       const Ref out = b.Output("out", DType::kI32, {1, 20}, {1, 20}, ZeroMap(&b, 2));
       const Value u = Load(in.At(0)), v = Load(in.At(1)), w = v | b.Constant(DType::kI32, 1);
@@ -221,6 +225,7 @@ TEST(Counter, SaysWhatItCannotKnow) {
             std::string::npos);
   const auto on = [](const std::function<Value(Builder*)>& condition) {
     Builder b("unknown");
+    b.Grid({1});
     b.If(condition(&b), [] {});
     return CountError(b.Take());
   };
@@ -256,6 +261,7 @@ TEST(Counter, SaysWhatItCannotKnow) {
 
 TEST(Counter, InputsInSmemAreRead) {
   Builder b("smem");
+  b.Grid({1});
   const Ref n = b.InputSmem("n", DType::kI32, {2});
   b.For(Index(Load(n.At(0))), Index(Load(n.At(1))), [](Value) {});
   EXPECT_EQ(Count(b.Take(), {Array::I32({2}, {3, 10})}).branches[0].taken, 7);

@@ -129,6 +129,7 @@ TEST(EvaluatorAlias, WindowsInPlace) {
 TEST(EvaluatorAlias, CopiesInPlace) {
   const Array x = NormalArray(DType::kF32, {4, 2}, 1), slot = Array::I32({1}, {2});
   Builder b("pool");
+  b.Grid({1});
   const Ref slots = b.Prefetch("slots", DType::kI32, {1});
   const Ref in = b.Input("x", DType::kF32, {4, 2}), out = b.Output("y", DType::kF32, {4, 2});
   const Ref s = b.Scratch("s", DType::kF32, {1, 2}), semaphore = b.Semaphores("semaphore", 1);
@@ -230,6 +231,7 @@ TEST(EvaluatorCopies, MoveRowsOfAnyStart) {
 // Unwritten memory may be copied, and is unwritten where it arrives.
 TEST(EvaluatorCopies, CarryWhatWasNeverWritten) {
   Builder b("unwritten");
+  b.Grid({1});
   const Ref s = b.Scratch("s", DType::kF32, {4, 2}), t = b.Scratch("t", DType::kF32, {4, 2});
   const Ref semaphore = b.Semaphores("semaphore", 1);
   Store(s.Rows(0, 3), 1.0);

@@ -30,6 +30,7 @@ uint32_t Word(float low, float high) {
 TEST(EvaluatorMemory, WordsOfBF16HoldPairsOfRows) {
   const Array in = NormalArray(DType::kBF16, {3, 8, 5}, 1);
   Builder b("words");
+  b.Grid({1});
   const Ref x = b.InputVmem("x", DType::kBF16, in.shape());
   const Ref out = b.Output("out", DType::kI32, {3, 4, 5}, {3, 4, 5}, ZeroMap(&b, 3));
   const Ref part = b.Output("part", DType::kI32, {2, 5}, {2, 5}, ZeroMap(&b, 2));
@@ -52,6 +53,7 @@ TEST(EvaluatorMemory, WordsOfBF16HoldPairsOfRows) {
 TEST(EvaluatorMemory, WordsAreWrittenAndRowsRead) {
   const Array low = NormalArray(DType::kF32, {2, 4}, 1), high = NormalArray(DType::kF32, {2, 4}, 2);
   Builder b("words");
+  b.Grid({1});
   const Ref x = b.InputVmem("x", DType::kF32, {2, 4}), y = b.InputVmem("y", DType::kF32, {2, 4});
   const Ref out = b.Output("out", DType::kBF16, {4, 4}, {4, 4}, ZeroMap(&b, 2));
   Store(out.Words(), PackPair(Load(x), Load(y)));
@@ -66,6 +68,7 @@ TEST(EvaluatorMemory, WordsAreWrittenAndRowsRead) {
 TEST(EvaluatorMemory, OddRowsOfBF16) {
   const Array in = NormalArray(DType::kBF16, {2, 7, 3}, 3);
   Builder b("odd");
+  b.Grid({1});
   const Ref x = b.InputVmem("x", DType::kBF16, in.shape());
   const Ref out = b.Output("out", DType::kBF16, {2, 5, 3}, {2, 5, 3}, ZeroMap(&b, 3));
   const Ref last = b.Output("last", DType::kBF16, {3}, {3}, ZeroMap(&b, 1));
@@ -85,6 +88,7 @@ TEST(EvaluatorMemory, ReshapedWordsAndStrides) {
   // Two tokens of 8 heads: words [token, pair of heads, c]; every fourth row is one pair.
   const Array in = NormalArray(DType::kBF16, {3, 8, 4}, 4);
   Builder b("strides");
+  b.Grid({1});
   const Ref x = b.InputVmem("x", DType::kBF16, in.shape());
   const Ref out = b.Output("out", DType::kI32, {2, 4}, {2, 4}, ZeroMap(&b, 2));
   const Ref back = b.Output("back", DType::kBF16, {3, 8, 4}, {3, 8, 4}, ZeroMap(&b, 3));
@@ -106,6 +110,7 @@ TEST(EvaluatorMemory, ReshapedWordsAndStrides) {
 TEST(EvaluatorMemory, ReshapesOfParts) {
   const Array in = NormalArray(DType::kF32, {4, 3, 2, 5}, 5);
   Builder b("reshape");
+  b.Grid({1});
   const Ref x = b.InputVmem("x", DType::kF32, in.shape());
   const Ref out = b.Output("out", DType::kF32, {2, 30}, {2, 30}, ZeroMap(&b, 2));
   const Ref rows = b.Output("rows", DType::kBF16, {12, 5}, {12, 5}, ZeroMap(&b, 2));
@@ -125,6 +130,7 @@ TEST(EvaluatorMemory, ViewsThatTheLayoutDoesNotAllow) {
   const Array in = NormalArray(DType::kBF16, {8, 6}, 1);
   const auto loads = [&](const std::function<Ref(const Ref&)>& view) {
     Builder b("views");
+    b.Grid({1});
     const Ref x = b.InputVmem("x", DType::kBF16, in.shape());
     Load(view(x));
     return b.Take();
@@ -147,6 +153,7 @@ TEST(EvaluatorMemory, ViewsThatTheLayoutDoesNotAllow) {
 TEST(EvaluatorMemory, ScalarsAtDynamicPlaces) {
   const Array table = Array::I32({2, 3}, {4, 1, 0, 2, 5, 3});
   Builder b("smem");
+  b.Grid({1});
   const Ref x = b.InputSmem("x", DType::kI32, {2, 3});
   const Ref out = b.Output("out", DType::kI32, {1, 6}, {1, 6}, ZeroMap(&b, 2));
   const Ref inverse = b.ScratchSmem("inverse", DType::kI32, {6});
@@ -200,6 +207,7 @@ TEST(EvaluatorMemory, OutOfBoundsScalars) {
   for (const int32_t at : {-1, 3}) {
     for (const bool store : {false, true}) {
       Builder b("smem");
+      b.Grid({1});
       const Ref i = b.InputSmem("i", DType::kI32, {1});
       const Ref s = b.ScratchSmem("s", DType::kI32, {3});
       for (int64_t k = 0; k < 3; ++k) Store(s.At(k), 0);
@@ -215,6 +223,7 @@ TEST(EvaluatorMemory, OutOfBoundsScalars) {
 
 TEST(EvaluatorMemory, UnwrittenMemoryIsNotRead) {
   Builder b("unwritten");
+  b.Grid({1});
   const Ref out = b.Output("out", DType::kF32, {4, 4}, {4, 4}, ZeroMap(&b, 2));
   const Ref s = b.Scratch("s", DType::kF32, {4, 4});
   Store(s.Rows(0, 2), 1.0);
@@ -232,6 +241,7 @@ TEST(EvaluatorMemory, UnwrittenMemoryIsNotRead) {
 TEST(EvaluatorMemory, HalfAWordIsNotAWord) {
   for (const bool both : {false, true}) {
     Builder b("half");
+    b.Grid({1});
     const Ref s = b.Scratch("s", DType::kBF16, {4, 2});
     Store(s.Rows(2, 1), 1.0);
     if (both) Store(s.Rows(3, 1), 1.0);
@@ -247,11 +257,13 @@ TEST(EvaluatorMemory, HalfAWordIsNotAWord) {
 
 TEST(EvaluatorMemory, UnwrittenScalarsAndOutputs) {
   Builder b("unwritten");
+  b.Grid({1});
   const Ref s = b.ScratchSmem("s", DType::kI32, {2});
   Store(s.At(0), 1);
   Load(s.At(1));
   EXPECT_TRUE(Fails(b.Take(), {}, {"reads s[1] of i32 2, which was never written"}));
   Builder c("outputs");
+  c.Grid({1});
   const Ref out = c.Output("out", DType::kF32, {2, 2}, {2, 2}, ZeroMap(&c, 2));
   Load(out);
   EXPECT_TRUE(Fails(c.Take(), {}, {"reads out[0, 0]", "never written"}));
@@ -259,6 +271,7 @@ TEST(EvaluatorMemory, UnwrittenScalarsAndOutputs) {
 
 TEST(EvaluatorMemory, OutputsStartAsNaN) {
   Builder b("nan");
+  b.Grid({1});
   const Ref out = b.Output("out", DType::kBF16, {2, 2}, {2, 2}, ZeroMap(&b, 2));
   b.Output("hbm", DType::kF32, {3});
   Store(out.Rows(1, 1), 2.0);
@@ -270,10 +283,12 @@ TEST(EvaluatorMemory, OutputsStartAsNaN) {
 TEST(EvaluatorMemory, InputsAreNotWritten) {
   const Array x = NormalArray(DType::kF32, {2, 2}, 1);
   Builder b("inputs");
+  b.Grid({1});
   const Ref in = b.InputVmem("x", DType::kF32, {2, 2});
   Store(in, 0.0);
   EXPECT_TRUE(Fails(b.Take(), {x}, {"Store", "writes x, an input"}));
   Builder c("inputs");
+  c.Grid({1});
   const Ref hbm = c.Input("x", DType::kF32, {2, 2});
   const Ref s = c.Scratch("s", DType::kF32, {2, 2}), semaphore = c.Semaphores("semaphore", 1);
   Store(s, 0.0);
@@ -286,6 +301,7 @@ TEST(EvaluatorMemory, InputsAreNotWritten) {
 TEST(EvaluatorMemory, IntegersThatHaveNoResult) {
   const auto with = [](int32_t n, const std::function<void(Value)>& use) {
     Builder b("integers");
+    b.Grid({1});
     const Ref x = b.InputSmem("x", DType::kI32, {1});
     use(Load(x.At(0)));
     const Program program = b.Take();
@@ -302,6 +318,7 @@ TEST(EvaluatorMemory, IntegersThatHaveNoResult) {
 
 TEST(EvaluatorMemory, ArgumentsMustFit) {
   Builder b("arguments");
+  b.Grid({1});
   b.InputVmem("x", DType::kF32, {2, 2});
   const Program program = b.Take();
   EXPECT_TRUE(Fails(program, {}, {"kernel arguments: 0 arguments for 1"}));

@@ -125,6 +125,7 @@ TEST(EvaluatorVector, RotateByAnyAmount) {
     for (const int64_t amount : {0, 1, 2, 5, 13, -1}) {
       const Array by = Array::I32({1}, {static_cast<int32_t>(amount)});
       Builder b("rotate");
+      b.Grid({1});
       const Ref x = b.InputVmem("x", DType::kF32, in.shape());
       const Ref amounts = b.InputSmem("by", DType::kI32, {1});
       const Ref out = b.Output("out", DType::kF32, in.shape(), in.shape(), ZeroMap(&b, 3));
@@ -318,6 +319,7 @@ TEST(EvaluatorVector, MatrixProductsKeepNaNAndFlush) {
 TEST(EvaluatorVector, LoopsAndBranches) {
   const Array in = Array::I32({1}, {5});
   Builder b("loops");
+  b.Grid({1});
   const Ref n = b.InputSmem("n", DType::kI32, {1});
   const Ref out = b.Output("out", DType::kI32, {1, 4}, {1, 4}, ZeroMap(&b, 2));
   const Ref sum = b.ScratchSmem("sum", DType::kI32, {2});

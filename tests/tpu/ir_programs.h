@@ -25,6 +25,7 @@ inline Builder::IndexMap ZeroMap(Builder* b, size_t rank) {
 inline Program Whole(const std::vector<Array>& arrays, const Type& result,
                      const std::function<Value(Builder*, const std::vector<Value>&)>& body) {
   Builder b("whole");
+  b.Grid({1});
   std::vector<Ref> refs;
   for (size_t i = 0; i < arrays.size(); ++i) {
     refs.push_back(b.InputVmem("in" + std::to_string(i), arrays[i].dtype(), arrays[i].shape()));

@@ -1,6 +1,7 @@
 #include "tpu/ir/builder.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <utility>
 
@@ -238,7 +239,27 @@ void Builder::Grid(const std::vector<int64_t>& bounds) {
   program_.grid = bounds;
 }
 
+namespace {
+
+// The printer's own names are a letter and digits: %c3, %g0, %i7.
+bool IsName(const std::string& text) {
+  bool plain = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0;
+  bool digits = text.size() > 1;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    plain = plain && (std::isalnum(c) != 0 || c == '_');
+    digits = digits && (i == 0 || std::isdigit(c) != 0);
+  }
+  return plain && !digits;
+}
+
+}  // namespace
+
 Ref Builder::AddArgument(Argument argument, const IndexMap* map) {
+  if (!IsName(argument.name)) Refuse("\"" + argument.name + "\" is no name for an argument");
+  if (map != nullptr && program_.grid.empty()) {
+    Refuse("argument " + argument.name + ": a window needs a grid");
+  }
   for (const Argument& a : program_.arguments) {
     if (a.name == argument.name) Refuse("two arguments are called " + argument.name);
     if (a.role > argument.role) {
@@ -540,7 +561,10 @@ Value Max(Value a, Value b) { return Binary(Op::kMax, "Max", a, b); }
 Value Min(Value a, double b) { return Min(a, Like(a, b)); }
 Value Max(Value a, double b) { return Max(a, Like(a, b)); }
 Value operator==(Value a, Value b) { return Compare(Comparison::kEq, a, b); }
-Value operator!=(Value a, Value b) { return Compare(Comparison::kNe, a, b); }
+// Mosaic has no "unordered or not equal" of floats.
+Value operator!=(Value a, Value b) {
+  return IsFloat(a.dtype()) ? ~(a == b) : Compare(Comparison::kNe, a, b);
+}
 Value operator<(Value a, Value b) { return Compare(Comparison::kLt, a, b); }
 Value operator<=(Value a, Value b) { return Compare(Comparison::kLe, a, b); }
 Value operator>(Value a, Value b) { return Compare(Comparison::kGt, a, b); }

@@ -325,10 +325,12 @@ class Printer {
     const Type& from = At(n.operands[0]).type;
     std::string source = Name(n.operands[0]);
     Type have = from;
+    int steps = 0;
     const auto step = [&](const char* op, DType to, bool last) {
       Type next = have;
       next.dtype = to;
-      const std::string name = last ? Name(node) : Name(node) + "w";
+      const std::string name =
+          last ? Name(node) : "%w" + std::to_string(node) + "_" + std::to_string(steps++);
       Line(name + " = " + op + " " + source + " : " + ToString(have) + " to " + ToString(next),
            node, depth, out);
       source = name;
