@@ -54,7 +54,6 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p)
   columns = b->Scratch("columns", i32, {2, kDim, 2 * kHeads});
   rows = b->Scratch("rows", f32, {2, 4, kHeads, kDim});
   o_rows = b->Scratch("o_rows", f32, {kHeads, kDim});
-  keys = b->Scratch("keys", i32, {kHeads, kDim, kDim});
   sequence_of = b->ScratchSmem("sequence_of", i32, {kRing});
   group_of = b->ScratchSmem("group_of", i32, {kRing});
   writing = b->ScratchSmem("writing", i32, {kRing});
@@ -93,6 +92,7 @@ void Kernel::WriteStep() {
     turn = item & 1u;
     WaitState();
     UpdateStates();
+    PrepareNext();
     StartWrite();
   });
   const Builder::Label finish(b, "finish");
@@ -106,7 +106,7 @@ void Kernel::WriteStep() {
 ir::Program BuildDecodeKernel(const TpuProblem& problem) {
   ir::Builder builder("kda_decode");
   decode::Kernel kernel(&builder, problem);
-  builder.VmemLimit(100 << 20);
+  builder.VmemLimit(32 << 20);
   builder.SideEffects();
   builder.NoBoundsChecks();  // the evaluator checks every address of the same program
   kernel.WriteStep();

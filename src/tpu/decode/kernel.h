@@ -28,7 +28,7 @@ struct Kernel {
 
   // copies.cc
   void StartWalk();
-  void ReadAhead(Value item);  // item + kAhead's table entry and copy
+  void ReadAhead(Value item);  // its table entry and the copy of its state
   void WaitState();
   void StartWrite();
   void WaitWrite(Value place);
@@ -42,6 +42,7 @@ struct Kernel {
   // vectors.cc
   void PrepareBeta();
   void PrepareVectors(Value item);  // of an item of the grid step, for UpdateStates
+  void PrepareNext();
 
   // state.cc
   void UpdateStates();
@@ -68,7 +69,6 @@ struct Kernel {
   Ref columns;  // [2, 128, 16]: e^g of the heads, then k (low half) and q (high half)
   Ref rows;     // [2, 4, 8, 128]: kV, kK, kQ, kQK
   Ref o_rows;   // [8, 128]
-  Ref keys;     // [8, 128, 128]: the k and q of each row, in all lanes
   // In SMEM, per place in the ring: its item, and whether its state is being written.
   Ref sequence_of, group_of, writing;
   Ref walk;  // the next item to read: sequence, group
@@ -78,7 +78,7 @@ struct Kernel {
   Value step, count, item, place, turn, local;
 };
 
-// Rows of `rows`. With k' = k / |k|, q' = q / |q| where the problem wants that:
+// Matrices of `rows`, one row per head. |k| = |q| = 1 unless the kernel normalises.
 enum Row : int64_t {
   kV,   // beta v / |k|
   kK,   // beta / |k|^2      r = kV - kK (Sd^T k)

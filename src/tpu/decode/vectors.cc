@@ -1,4 +1,5 @@
-// What the decode kernel's items need of their tokens' vectors, made while the item before is computed.
+// What the decode kernel's items need of their tokens' vectors, made while the item before is computed:
+// beside the arithmetic on its states, in the same straight piece of code.
 #include "tpu/decode/kernel.h"
 
 namespace kda::tpu::decode {
@@ -33,19 +34,19 @@ void Kernel::PrepareVectors(Value i) {
   const Value n = Load(sequence_of.At(Index(place)));
   const auto load = [&](const Ref& window) { return Cast(Load(window.At(Index(i))), DType::kF32); };
   const Value decay = Decay(group, load(g));
-  Value queries = load(q), keys_ = load(k);
+  Value queries = load(q), keys = load(k);
 
-  // beta of the item's heads, down the rows.
+  // beta of the item's heads, along the lanes of their rows.
   const Value near = Load(betas.Rows(Index(AssumeMultiple(group * 8.0, 8)), kHeads));
   const Shape tokens = near.shape();
   const Value lane = BroadcastTo(n & static_cast<uint32_t>(kDim - 1), tokens);
   const Value mine = Select(b->Iota(tokens, 1) == lane, near, 0.0);
-  const Value beta_ = SumOfLanes(mine);
+  const Value gain = SumOfLanes(mine);
 
-  Value per_k = beta_, per_k2 = beta_, per_q = b->Constant(DType::kF32, problem.scale, shape);
+  Value per_k = gain, per_k2 = gain, per_q = b->Constant(DType::kF32, problem.scale, shape);
   if (problem.qk_l2norm) {
-    const Value inverse = InverseNorm(&keys_);
-    per_k = beta_ * inverse;
+    const Value inverse = InverseNorm(&keys);
+    per_k = gain * inverse;
     per_k2 = per_k * inverse;
     per_q = InverseNorm(&queries) * problem.scale;
   }
@@ -53,9 +54,20 @@ void Kernel::PrepareVectors(Value i) {
   set(kV, per_k * load(v));
   set(kK, per_k2);
   set(kQ, per_q);
-  set(kQK, per_q * SumOfLanes(queries * keys_));
+  set(kQK, per_q * SumOfLanes(queries * keys));
   Store(columns.At(Index(turn)),
-        ir::Transpose(ir::Concat({Bits(decay, DType::kI32), PackPair(keys_, queries)}, 0)));
+        ir::Transpose(ir::Concat({Bits(decay, DType::kI32), PackPair(keys, queries)}, 0)));
+}
+
+void Kernel::PrepareNext() {
+  const Builder::Label label(b, "vectors");
+  const Value here = place, this_turn = turn;
+  const Value next = item + 1.0;
+  place = next & static_cast<uint32_t>(kRing - 1);
+  turn = next & 1u;
+  PrepareVectors(Min(local + 1.0, count - 1.0));
+  place = here;
+  turn = this_turn;
 }
 
 }  // namespace kda::tpu::decode
