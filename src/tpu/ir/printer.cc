@@ -426,7 +426,7 @@ class Printer {
     const bool ta = n.ints[0] != 0, tb = n.ints[1] != 0;
     const std::string a = ta ? "0" : "1", b = tb ? "1" : "0";
     const std::string free_a = ta ? "1" : "0", free_b = tb ? "0" : "1";
-    const bool full = IsFloat(At(n.operands[0]).type.dtype) &&
+    const bool full = At(n.operands[0]).type.dtype == DType::kF32 &&
                       static_cast<Precision>(n.ints[2]) == Precision::kF32;
     std::string types;
     for (int operand : n.operands) {
