@@ -318,14 +318,14 @@ ir::Program InterKernel(const LadderKernel& k) {
   frame.Tables();
   const Ref u = frame.In("u", DType::kBF16, kDim), w = frame.In("w", DType::kBF16, kDim);
   const Ref kg = frame.In("kg", DType::kBF16, kDim), G = frame.In("G", DType::kF32, kDim);
-  const Ref initial = b->Input("S0", DType::kF32, frame.States(), frame.State(), frame.StateMap());
+  const Ref initial = b->Input("S_initial", DType::kF32, frame.States(), frame.State(), frame.StateMap());
   const Ref v_new = frame.Out("v_new", DType::kF32, kDim);
   const Ref before =
       b->Output("S", DType::kF32, frame.ChunkStates(), frame.ChunkState(), frame.ChunkStateMap());
   const Ref final_state =
       b->Output("S_final", DType::kF32, frame.States(), frame.State(), frame.StateMap());
   const Ref state = b->Scratch("state", DType::kF32, {1, kDim, kDim});
-  b->Alias("S0", "S_final");
+  b->Alias("S_initial", "S_final");
   frame.Walk([&] { ir::Store(state, ir::Load(initial.At(0))); },
              [&] {
                const PerHead S = {ir::Load(state.At(0))};
@@ -363,12 +363,12 @@ ir::Program InterOutputKernel(const LadderKernel& k) {
   const Ref u = frame.In("u", DType::kBF16, kDim), w = frame.In("w", DType::kBF16, kDim);
   const Ref kg = frame.In("kg", DType::kBF16, kDim), G = frame.In("G", DType::kF32, kDim);
   const Ref Aqk = frame.In("Aqk", DType::kBF16, kChunk);
-  const Ref initial = b->Input("S0", DType::kF32, frame.States(), frame.State(), frame.StateMap());
+  const Ref initial = b->Input("S_initial", DType::kF32, frame.States(), frame.State(), frame.StateMap());
   const Ref o = frame.Out("o", DType::kBF16, kDim, k.native());
   const Ref final_state =
       b->Output("S_final", DType::kF32, frame.States(), frame.State(), frame.StateMap());
   const Ref state = b->Scratch("state", DType::kF32, {frame.block(), kDim, kDim});
-  b->Alias("S0", "S_final");
+  b->Alias("S_initial", "S_final");
   const auto step = [&](Index first, int64_t count) {
     const PerHead S = Heads(ir::Load(state.Slice(0, first, count)));
     const Value G_all = LoadHeads(G, first, count);

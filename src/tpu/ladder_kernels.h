@@ -37,8 +37,8 @@ ir::Program GateCumsumKernel(const LadderKernel& k);
 // q, k, v, G, beta [H, T, 1] -> u, w, kg, Aqk, T if asked for.
 ir::Program IntraKernel(const LadderKernel& k);
 
-// Sequence tables, u, w, kg, G, S0 [N, H, 128, 128] -> v_new f32, S before each chunk [H, chunks, 128,
-// 128] f32, final states, which share memory with S0: those of empty sequences stay.
+// Sequence tables, u, w, kg, G, S_initial [N, H, 128, 128] -> v_new f32, S before each chunk [H, chunks, 128,
+// 128] f32, final states, which share memory with S_initial: those of empty sequences stay.
 // Tables: of the flat grid, sequence, begins and ends [chunks] i32: of which sequence a chunk is, and
 // whether its first or last; of the other, first chunk and chunk count [N].
 ir::Program InterKernel(const LadderKernel& k);
@@ -52,7 +52,7 @@ ir::Program GateIntraKernel(const LadderKernel& k);
 // VMEM of that one's windows, without writing its body.
 int64_t GateIntraWindows(const LadderKernel& k);
 
-// Stages 3 and 4: tables; q, u, w, kg, G, Aqk, S0 -> o, final states.
+// Stages 3 and 4: tables; q, u, w, kg, G, Aqk, S_initial -> o, final states.
 ir::Program InterOutputKernel(const LadderKernel& k);
 
 }  // namespace kda::tpu
