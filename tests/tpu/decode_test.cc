@@ -161,13 +161,14 @@ Result RunKernel(const Case& c, const ir::EvaluateOptions& options = {}) {
   const ir::Shape shape = {N * groups, 8, kDim};
   for (const auto* x : {&c.q, &c.k, &c.v}) arguments.push_back(Array::BF16(shape, *x));
   arguments.push_back(Array::From(p.gate_dtype, shape, c.g));
-  std::vector<float> beta(c.beta.size());  // [H, N]
+  const bool by_token = DecodeBetaByToken(p);
+  Array beta(p.beta_dtype, by_token ? ir::Shape{N, H} : ir::Shape{H, N});
   for (int64_t n = 0; n < N; ++n) {
     for (int64_t h = 0; h < H; ++h) {
-      beta[static_cast<size_t>(h * N + n)] = c.beta[static_cast<size_t>(n * H + h)];
+      beta.Set(by_token ? n * H + h : h * N + n, c.beta[static_cast<size_t>(n * H + h)]);
     }
   }
-  arguments.push_back(Array::From(p.beta_dtype, {H, N}, beta));
+  arguments.push_back(beta);
   const ir::Shape states = {p.slots > 0 ? p.slots : N, H, kDim, kDim};
   if (p.initial_state) arguments.push_back(Array::F32(states, c.states));
   const std::vector<Array> out = ir::Evaluate(program, arguments, options);

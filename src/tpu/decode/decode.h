@@ -37,6 +37,9 @@ void BuildDecode(const TpuProblem& problem, hlo::Module* module);
 // Tokens of a grid step.
 int64_t DecodeBlock(const TpuProblem& problem);
 
+// Whether the kernel takes beta as [N, H], else [H, N].
+bool DecodeBetaByToken(const TpuProblem& problem);
+
 }  // namespace kda::tpu
 
 #endif  // KDA_TPU_DECODE_DECODE_H_

@@ -8,6 +8,11 @@ int64_t DecodeBlock(const TpuProblem& problem) {
   return std::min(problem.sequences, decode::kBlock);
 }
 
+// As XLA lays out such an array by itself: the longer side in the lanes.
+bool DecodeBetaByToken(const TpuProblem& problem) {
+  return problem.sequences <= std::min(problem.heads, kDim);
+}
+
 namespace decode {
 
 Kernel::Kernel(Builder* builder, const TpuProblem& p)
@@ -36,11 +41,15 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p)
   k = b->Input("k", bf16, array, window, map3);
   v = b->Input("v", bf16, array, window, map3);
   g = b->Input("g", p.gate_dtype, array, window, map3);
-  const auto beta_map = [this](const std::vector<Value>& grid) {
-    const Value at = ir::ShiftRight(grid[0], kBetaSteps);
-    return std::vector<Value>{b->Constant(DType::kI32, 0), at};
-  };
-  beta = b->Input("beta", p.beta_dtype, {H, N}, {H, std::min(N, kDim)}, beta_map);
+  if (DecodeBetaByToken(p)) {
+    beta = b->InputVmem("beta", p.beta_dtype, {N, H});
+  } else {
+    const auto map = [this](const std::vector<Value>& grid) {
+      const Value at = ir::ShiftRight(grid[0], kBetaSteps);
+      return std::vector<Value>{b->Constant(DType::kI32, 0), at};
+    };
+    beta = b->Input("beta", p.beta_dtype, {H, N}, {H, std::min(N, kDim)}, map);
+  }
   const Shape state_shape = {p.slots > 0 ? p.slots : N, H, kDim, kDim};
   if (p.initial_state) initial_state = b->Input("initial_state", f32, state_shape);
   o = b->Output("o", bf16, array, window, map3);
@@ -137,9 +146,9 @@ void BuildDecode(const TpuProblem& p, hlo::Module* m) {
     operands.push_back(
         Reshape(m->Input(name, {dtype, {1, N, H, kDim}}), {N * groups, decode::kHeads, kDim}));
   }
-  // Tokens in the lanes, as XLA lays out a long and narrow array by itself.
-  const hlo::Value beta = m->Input("beta", {p.beta_dtype, {1, N, H}});
-  operands.push_back(Transpose(Reshape(beta, {N, H}), {1, 0}));
+  hlo::Value beta = Reshape(m->Input("beta", {p.beta_dtype, {1, N, H}}), {N, H});
+  if (!DecodeBetaByToken(p)) beta = Transpose(beta, {1, 0});
+  operands.push_back(beta);
   const hlo::Type state = {f32, {p.slots > 0 ? p.slots : N, H, kDim, kDim}};
   if (p.initial_state) operands.push_back(m->Input("initial_state", state));
   const std::vector<hlo::Value> results = m->Call(std::move(program), operands);

@@ -57,7 +57,7 @@ struct Kernel {
   Ref a_log;    // [H], in SMEM
   Ref dt_bias;  // [groups, 8, 128]
   Ref q, k, v, g, o;
-  Ref beta;           // [H, up to 128 tokens]
+  Ref beta;           // [N, H], or [H, up to 128 tokens]
   Ref initial_state;  // [N or slots, H, 128, 128]
   Ref final_state;
 

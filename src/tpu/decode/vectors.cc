@@ -7,6 +7,7 @@ namespace kda::tpu::decode {
 // beta of the grid step's tokens, as fp32. Lanes past the last token are never looked at.
 void Kernel::PrepareBeta() {
   Value x = Cast(Load(beta), DType::kF32);
+  if (DecodeBetaByToken(problem)) x = ir::Transpose(x);
   if (problem.beta_logits) x = Sigmoid(x);
   Store(betas, x);
 }
