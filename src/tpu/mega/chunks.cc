@@ -46,17 +46,44 @@ void Kernel::StartWalk() {
   Store(walk.At(0), 0);
   Store(walk.At(1), 0);
   Store(walk.At(2), 0);
+  if (problem.checkpoint_every > 0) {
+    for (int64_t i = 0; i < kRing; ++i) Store(table.checkpoint.At(Index(i)), -1.0);
+    Store(walk.At(3), static_cast<double>(problem.checkpoint_every));
+    Store(walk.At(4), 0);
+  }
 }
 
+// A sequence is cut into chunks from its start or, with checkpoints, from each checkpoint on: they then
+// are states at the end of a chunk.
 Value Kernel::CountChunks() {
   const Ref count = walk.At(0);  // free until the walk starts
+  const Value one = b->Constant(DType::kI32, 1);
+  const auto chunks_of = [&](Value length) { return Quotient(length + 63.0, kChunk); };
   Store(count, 0);
   b->For(0, problem.sequences, [&](Value n) {
     const Value length = Load(cu_seqlens.At(Index(n + 1.0))) - Load(cu_seqlens.At(Index(n)));
-    const Value one = b->Constant(DType::kI32, 1);
-    Store(count, Load(count) + Max(Quotient(length + 63.0, kChunk), one));
+    Value chunks = chunks_of(length);
+    if (problem.checkpoint_every > 0) {
+      const auto every = static_cast<double>(problem.checkpoint_every);
+      const Value whole = length / every;
+      chunks = whole * static_cast<double>(ChunksOf(problem.checkpoint_every)) +
+               chunks_of(length - whole * every);
+    }
+    Store(count, Load(count) + Max(chunks, one));
   });
   return Load(count);
+}
+
+// walk[3]: tokens to the next checkpoint; walk[4]: its row.
+void Kernel::WalkToCheckpoint(const Index& at, Value rows, Value valid, Value live, Value ends) {
+  const Value every = b->Constant(DType::kI32, static_cast<double>(problem.checkpoint_every));
+  const Value left = Load(walk.At(3)) - rows, row = Load(walk.At(4));
+  const Value reached = live & (left == 0);
+  const Value none = b->Constant(DType::kI32, -1);
+  // A skipped sequence's rows are counted and left untouched.
+  Store(table.checkpoint.At(at), Select(reached & (valid == rows), row, none));
+  Store(walk.At(3), Select(reached | ends, every, left));
+  Store(walk.At(4), row + ToInt(reached));
 }
 
 void Kernel::WalkTo(Value chunk) {
@@ -66,14 +93,16 @@ void Kernel::WalkTo(Value chunk) {
   const Value token = Load(cu_seqlens.At(Index(n))) + offset;
   const Value left = Load(cu_seqlens.At(Index(n + 1.0))) - token;
   const Value none = b->Constant(DType::kI32, 0);
-  const Value rows = Select(live, Min(left, static_cast<double>(kChunk)), none);
+  Value most = b->Constant(DType::kI32, static_cast<double>(kChunk));
+  if (problem.checkpoint_every > 0) most = Min(most, Load(walk.At(3)));
+  const Value rows = Select(live, Min(left, most), none);
   Value valid = rows;
   if (problem.slots > 0) {
     const Value slot_of =
         problem.initial_state ? Load(initial_slots.At(Index(n))) : Load(final_slots.At(Index(n)));
     valid = Select(slot_of >= 0, rows, none);
   }
-  const Value ends = left <= kChunk;
+  const Value ends = left <= most;
   const Index at = RingPlace(chunk);
   Store(table.token.At(at), token);
   Store(table.valid.At(at), valid);
@@ -86,7 +115,8 @@ void Kernel::WalkTo(Value chunk) {
         Select(live, place, b->Constant(DType::kI32, static_cast<double>(kStateRing))));
   Store(walk.At(2), Select(ended, Select(place == kStateRing - 1, none, place + 1.0), place));
   Store(walk.At(0), next + ToInt(ended));
-  Store(walk.At(1), Select(ends, none, offset + static_cast<double>(kChunk)));
+  Store(walk.At(1), Select(ends, none, offset + most));
+  if (problem.checkpoint_every > 0) WalkToCheckpoint(at, rows, valid, live, ends);
 }
 
 // --- q, k, v, g, beta -------------------------------------------------------------------------------
@@ -184,6 +214,13 @@ Value Kernel::SlotOf(const Ref& slots, Value n) const {
 // next chunk's takes (three before) must have left.
 void Kernel::WaitStates(Value now) {
   const Ref none = state.At(0);
+  if (problem.checkpoint_every > 0) {
+    const Builder::Label label(b, "checkpoint_wait");
+    b->If(Entry(table.checkpoint, now - 3.0) >= 0, [&] {
+      WaitCopy(none, StateOf(*this, checkpoints, b->Constant(DType::kI32, 0)),
+               checkpoint_semaphore.At(0));
+    });
+  }
   if (problem.initial_state) {
     const Builder::Label label(b, "state_wait");
     const Value chunk = now - 2.0;
@@ -216,6 +253,16 @@ void Kernel::MoveStateIn(Value now) {
   b->If((Entry(table.first, next) == 1) & (from >= 0), [&] {
     StartCopy(StateOf(*this, initial_state, from), state.At(Index(place)),
               state_in_semaphore.At(Index(place)));
+  });
+}
+
+void Kernel::StoreCheckpoint(Value now) {
+  if (problem.checkpoint_every == 0) return;
+  const Builder::Label label(b, "checkpoint");
+  const Value row = Entry(table.checkpoint, now - 2.0);
+  b->If(row >= 0, [&] {
+    StartCopy(state.At(Index(Entry(table.state, now - 2.0))), StateOf(*this, checkpoints, row),
+              checkpoint_semaphore.At(0));
   });
 }
 
@@ -309,6 +356,13 @@ void Kernel::ZeroUnowned(Value from) {
 void Kernel::Finish(Value steps) {
   WaitInputs(steps & 1u);
   WaitOutput(steps - 1.0);
+  if (problem.checkpoint_every > 0) {
+    const Builder::Label label(b, "checkpoint_wait");
+    b->If(Entry(table.checkpoint, steps - 3.0) >= 0, [&] {
+      WaitCopy(state.At(0), StateOf(*this, checkpoints, b->Constant(DType::kI32, 0)),
+               checkpoint_semaphore.At(0));
+    });
+  }
   if (problem.final_state) {
     const Builder::Label label(b, "state_out_wait");
     const int64_t last = std::min(kStateRing, problem.sequences);

@@ -25,6 +25,9 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
       copy_rows(std::min(kChunk, p.tokens)),
       bounded(FitsBlocks(p)) {
   if (heads == 0) throw ir::BuildError("mega: the number of heads must be a multiple of 8");
+  if (p.checkpoint_every > p.tokens) {
+    throw ir::BuildError("mega: checkpoint_every exceeds the number of tokens: there are none");
+  }
   if (p.tokens < 1 || p.sequences < 1) throw ir::BuildError("mega: no tokens or no sequences");
   const int64_t T = p.tokens, H = p.heads, N = p.sequences;
   const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
@@ -48,6 +51,10 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   if (p.initial_state) initial_state = b->Input("initial_state", f32, state_shape);
   this->o = b->Output("o", bf16, {T, H, kDim});
   if (p.final_state) final_state = b->Output("final_state", f32, state_shape);
+  if (p.checkpoint_every > 0) {
+    const Shape shape = {MegaCheckpointRows(p), H, kDim, kDim};
+    checkpoints = b->Output("checkpoints", f32, shape);
+  }
   if (p.slots > 0 && p.initial_state && p.final_state) b->Alias("initial_state", "final_state");
 
   const Shape in = {2, kBufferRows, heads, kDim};
@@ -91,7 +98,11 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
                      &table.sequence, &table.state}) {
     *field = b->ScratchSmem("table_" + std::to_string(field - &table.token), i32, {kRing});
   }
-  walk = b->ScratchSmem("walk", i32, {3});
+  walk = b->ScratchSmem("walk", i32, {5});
+  if (p.checkpoint_every > 0) {
+    table.checkpoint = b->ScratchSmem("table_checkpoint", i32, {kRing});
+    checkpoint_semaphore = b->Semaphores("checkpoint_semaphore", 1);
+  }
   in_semaphore = b->Semaphores("in_semaphore", 2);
   v_semaphore = b->Semaphores("v_semaphore", 2);
   o_semaphore = b->Semaphores("o_semaphore", 2);

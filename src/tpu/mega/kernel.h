@@ -62,7 +62,8 @@ struct ChunkTable {
   Ref rows;         // rows of o to write: as many tokens as there are, skipped or not
   Ref first, last;  // 1: of its sequence
   Ref sequence;
-  Ref state;  // place in the ring of states
+  Ref state;       // place in the ring of states
+  Ref checkpoint;  // row to write after it, -1: none; only with checkpoints
 };
 
 inline void Require(bool ok, const char* what) {
@@ -80,6 +81,7 @@ struct Kernel {
   // chunks.cc: the table, copies in and out, states.
   void StartWalk();
   Value CountChunks();
+  void WalkToCheckpoint(const Index& at, Value rows, Value valid, Value live, Value ends);
   void WalkTo(Value chunk);  // fills the entry of the chunk after those so far
   Value Entry(const Ref& field, Value chunk) const;
   void StartInputs(Value step, Value slot);
@@ -89,6 +91,7 @@ struct Kernel {
   void WaitStates(Value step);
   void MoveStateIn(Value step);
   void MoveStateOut(Value step);
+  void StoreCheckpoint(Value step);
   void StartOutput(Value step);
   void WaitOutput(Value step);
   void ZeroUnowned(Value from);
@@ -134,7 +137,7 @@ struct Kernel {
   // Arguments.
   Ref cu_seqlens, initial_slots, final_slots;
   Ref a_log, dt_bias, q, k, v, g, beta, initial_state;
-  Ref o, final_state;
+  Ref o, final_state, checkpoints;
 
   // Scratch.
   Ref q_in, k_in, v_in, g_in;  // [2, kBufferRows, heads, 128] bf16
@@ -154,7 +157,8 @@ struct Kernel {
   Ref beta_next, beta_now;           // [pairs, 128]
   ChunkTable table;
   Ref walk;  // SMEM: the next chunk's sequence, its offset in it, its place in the ring of states
-  Ref in_semaphore, v_semaphore, o_semaphore, state_in_semaphore, state_out_semaphore;
+  Ref in_semaphore, v_semaphore, o_semaphore, state_in_semaphore, state_out_semaphore,
+      checkpoint_semaphore;
 
   // Of the step being written.
   Value step, slot, head0;

@@ -17,6 +17,8 @@ int64_t MegaHeadGroup(int64_t heads) {
   return 0;
 }
 
+int64_t MegaCheckpointRows(const TpuProblem& p) { return p.tokens / p.checkpoint_every; }
+
 int64_t MegaBetaColumns(const TpuProblem& p) {
   return std::max<int64_t>((p.tokens + 127) / 128 * 128, mega::kBetaWindow);
 }
@@ -101,6 +103,7 @@ void WriteStep(Kernel* k) {
   k->FinishStep();
   k->WaitOutput(k->step - 1.0);
   k->StartOutput(k->step);
+  k->StoreCheckpoint(k->step);
   k->MoveStateOut(k->step);
 }
 
@@ -163,7 +166,10 @@ void BuildMega(const TpuProblem& p, hlo::Module* m, const MegaOptions& options) 
   }
   const std::vector<hlo::Value> results = m->Call(std::move(program), operands);
   m->Output("o", Reshape(results[0], {1, T, H, kDim}));
-  if (p.final_state) m->Output("final_state", results[1]);
+  size_t next = 1;
+  if (p.final_state) m->Output("final_state", results[next++]);
+  if (p.checkpoint_every > 0) m->Output("checkpoints", results[next]);
+  if (p.slots > 0 && p.initial_state && p.final_state) m->Donate("initial_state", "final_state");
 }
 
 }  // namespace kda::tpu

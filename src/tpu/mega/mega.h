@@ -36,11 +36,16 @@ ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& option
 
 // The whole of a prefill as a module: inputs q, k, v, g [1, T, H, 128], beta [1, T, H],
 // cu_seqlens [N + 1] and, as the problem has them, initial_slots and final_slots [N], A_log [H],
-// dt_bias [H, 128], initial_state [N or slots, H, 128, 128]; outputs o and final_state.
+// dt_bias [H, 128], initial_state [N or slots, H, 128, 128]; outputs o, final_state
+// and checkpoints.
 void BuildMega(const TpuProblem& problem, hlo::Module* module, const MegaOptions& options = {});
 
 // Heads of one step: the largest of 24, 16, 8 that divides `heads`; 0 if none does.
 int64_t MegaHeadGroup(int64_t heads);
+
+// Rows of `checkpoints`, [rows, H, 128, 128]: T / checkpoint_every, as many as there can be. Those of the
+// call's sequences come first, sequence by sequence; the others are left as they are.
+int64_t MegaCheckpointRows(const TpuProblem& problem);
 
 // Columns of the beta array the kernel is given, [groups, heads of a group, columns]: T, padded so that
 // two tiles of 128 from any tile's start on lie within. Tokens along the lanes is how XLA lays out beta
