@@ -154,7 +154,7 @@ std::vector<Value> Solve(const std::vector<Value>& L, const std::vector<Value>& 
 }  // namespace
 
 Value HeadOf(Value x, int64_t i) {
-  const ir::Shape& shape = x.shape();
+  const ir::Shape shape = x.shape();
   return ir::Reshape(ir::Slice(x, 0, i, 1), {shape[1], shape[2]});
 }
 

@@ -61,7 +61,7 @@ ChunkTables MakeChunkTables(Value cu_seqlens, int64_t tokens) {
   const Value last_row = Lookup(end, t.first_chunk, chunk);
   t.rows = hlo::Min(hlo::Max(last_row - chunk * kChunk - Lookup(shift, t.first_chunk, chunk), 0.0),
                     kChunk);
-  t.start = hlo::Select(exists, chunk * kChunk, 0.0);
+  t.start = hlo::Select(exists, chunk * kChunk, static_cast<double>((chunks - 1) * kChunk));
 
   const Value row = m->Iota({chunks * kChunk}, 0);
   const Value row_chunk = row / kChunk;

@@ -13,6 +13,7 @@
 #define KDA_TPU_HLO_MODULE_H_
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -142,7 +143,7 @@ class Module {
              const std::vector<int64_t>& ints = {}, double number = 0);
 
   const std::string& name() const { return name_; }
-  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::deque<Node>& nodes() const { return nodes_; }
   const Node& At(int node) const { return nodes_[static_cast<size_t>(node)]; }
   const std::vector<Kernel>& kernels() const { return kernels_; }
   const std::vector<Port>& inputs() const { return inputs_; }
@@ -155,7 +156,7 @@ class Module {
 
  private:
   std::string name_;
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;  // types are handed out by reference
   std::vector<Kernel> kernels_;
   std::vector<Port> inputs_, outputs_;
 };
