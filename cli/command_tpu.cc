@@ -46,7 +46,7 @@ void WriteText(const std::string& path, const std::string& text) {
   if (!tpu::WriteFile(path, text)) Failed("--output: cannot write '{}'", path);
 }
 
-// "kernel.mosaic.mlir", "kernel.2.mosaic.mlir" for a second of that name.
+// "kernel.mosaic.mlir"; a second of that name is "kernel.2.mosaic.mlir".
 void Emit(const EmitFlags& flags, const Context& context) {
   const tpu::BuiltProgram program = BuildTpuProgram(MakeTpuRequest(flags.tpu));
   std::error_code error;
@@ -167,6 +167,8 @@ void AddTpu(CLI::App* app, Context* context) {
   command->footer(kFooter);
   command->require_subcommand(1, 1);
   AddTpuPredict(command, context);
+  AddTpuLadder(command, context);
+  AddTpuBars(command, context);
   AddTpuTrace(command, context);
   AddTpuCompile(command, context);
   AddTpuEmit(command, context);

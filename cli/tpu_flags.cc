@@ -155,7 +155,9 @@ void AddTpuCompilerFlags(CLI::App* app, TpuFlags* flags) {
 }
 
 std::vector<int64_t> LengthsOf(const TpuFlags& flags) {
-  return flags.lengths.empty() ? Batch::Of(flags.batch, flags.seqlen).lengths : flags.lengths;
+  if (!flags.lengths.empty()) return flags.lengths;
+  const int64_t usual = flags.kernel == "decode" ? 1 : 2048;
+  return Batch::Of(flags.batch, flags.seqlen > 0 ? flags.seqlen : usual).lengths;
 }
 
 tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {

@@ -16,7 +16,7 @@ class Progress;
 
 // What is computed, and by which kernel. K = V = 128.
 struct TpuFlags {
-  int64_t batch = 4, seqlen = 2048;  // the headline
+  int64_t batch = 4, seqlen = 0;  // 0: 2048, the headline; of decode 1
   std::vector<int64_t> lengths;
   int64_t heads = 16;
   std::string gate = "bounded";
