@@ -193,7 +193,10 @@ struct CopyKernel {
     Store(s, 1.0);
     Store(t, 2.0);
   }
-  std::string Message() { return ir::Message(b.Take(), {NormalArray(x.dtype(), {8, 2}, 1)}); }
+  std::string Message() {
+    const Array input = NormalArray(x.dtype(), {8, 2}, 1);
+    return ir::Message(b.Take(), {input});
+  }
   void Wait(const Ref& from, const Ref& to, int64_t semaphore = 0) {
     WaitCopy(from, to, semaphores.At(semaphore));
   }

@@ -39,9 +39,11 @@ class Value {
 // Where a dimension of memory begins: known when the program is built, or not.
 class Index {
  public:
+  // Implicit: x.At(3), x.Rows(i, 8).  NOLINTBEGIN(google-explicit-constructor)
   Index(int constant) : constant_(constant) {}
   Index(int64_t constant) : constant_(constant) {}
   Index(Value value) : value_(value) {}
+  // NOLINTEND(google-explicit-constructor)
   bool IsConstant() const { return !value_.valid(); }
   int64_t constant() const { return constant_; }
   Value value() const { return value_; }

@@ -74,7 +74,7 @@ Machine::Machine(const Program& p, const EvaluateOptions& o)
       std::fill_n(Value(static_cast<int>(i)), ElementCount(node.type.shape), ConstantBits(node));
     } else if (node.op == Op::kIota) {
       const Instruction iota = Translate(static_cast<int>(i));
-      iota.run(*this, iota);
+      if (iota.run != nullptr) iota.run(*this, iota);
     }
   }
 }

@@ -175,7 +175,7 @@ class Printer {
     const std::string key = literal + " : " + type;
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
-    const std::string name = "%c" + std::to_string(known_.size());
+    std::string name = "%c" + std::to_string(known_.size());
     known_[key] = name;
     constants_ += "    " + name + " = arith.constant " +
                   (type == "i1" ? literal : literal + " : " + type) + "\n";
@@ -199,7 +199,7 @@ class Printer {
 
   // The location names the label and, to tell apart loops and ifs that share one, the node.
   void Line(const std::string& text, int node, int depth, std::string* out) {
-    out->append(static_cast<size_t>(2 * depth), ' ');
+    out->append(2 * static_cast<size_t>(depth), ' ');
     *out += text;
     const int label = node < 0 ? 0 : At(node).label;
     if (locations_ && label != 0) {
