@@ -172,6 +172,7 @@ void AddTpu(CLI::App* app, Context* context) {
   AddTpuTrace(command, context);
   AddTpuCompile(command, context);
   AddTpuEmit(command, context);
+  AddTpuEval(command, context);
   AddCompileChild(command, context);
 }
 

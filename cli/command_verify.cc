@@ -11,7 +11,7 @@
 #include "cli/problem_flags.h"
 #include "cli/progress.h"
 #include "cli/safetensors.h"
-#include "cli/table.h"
+#include "cli/verdicts.h"
 #include "cli/workload.h"
 
 namespace kda::cli {
@@ -58,44 +58,6 @@ InputFile MakeInput(VerifyFlags* flags, FromFile* from) {
   return {PackedCase(inputs, batch), {}, {}};
 }
 
-void PrintTable(const std::vector<Verdict>& verdicts) {
-  Table table({"tensor", "max error", "relative error", "limit", "elements", "result"});
-  for (const Verdict& verdict : verdicts) {
-    const Difference& d = verdict.difference;
-    const std::string result =
-        verdict.Passed() ? "good"
-        : d.mismatched_non_finite > 0
-            ? fmt::format("OFF: {} elements not finite as they should be", d.mismatched_non_finite)
-            : "OFF";
-    table.Add({verdict.tensor, fmt::format("{:.2e}", d.max_abs),
-               fmt::format("{:.2e}", d.RelativeFrobenius()), fmt::format("{:.0e}", verdict.limit),
-               fmt::format("{}", d.elements), result});
-  }
-  fmt::print("{}", table.Text());
-  for (const Verdict& verdict : verdicts) {
-    const Difference& d = verdict.difference;
-    if (d.non_finite_got + d.non_finite_want == 0) continue;
-    fmt::print("{}: of {} elements {} of the result and {} of the oracle are not finite\n",
-               verdict.tensor, d.elements, d.non_finite_got, d.non_finite_want);
-  }
-}
-
-Json VerdictsJson(const std::vector<Verdict>& verdicts) {
-  Json tensors = Json::object();
-  for (const Verdict& verdict : verdicts) {
-    const Difference& d = verdict.difference;
-    tensors[verdict.tensor] = {{"max_error", d.max_abs},
-                               {"relative_error", d.RelativeFrobenius()},
-                               {"relative_limit", verdict.limit},
-                               {"elements", d.elements},
-                               {"not_finite_as_oracle", d.mismatched_non_finite},
-                               {"not_finite", d.non_finite_got},
-                               {"oracle_not_finite", d.non_finite_want},
-                               {"passed", verdict.Passed()}};
-  }
-  return tensors;
-}
-
 int Verify(VerifyFlags* flags, const Context& context) {
   if (!flags->input.empty()) CheckNotInput("--save-input", flags->save_input, flags->input);
   FromFile from;
@@ -139,7 +101,7 @@ int Verify(VerifyFlags* flags, const Context& context) {
   } else {
     fmt::print("ran: {}\n", plan.Describe());
     if (!from.taken.empty()) fmt::print("from {}: {}\n", flags->input, from.Describe());
-    PrintTable(verdicts);
+    fmt::print("{}", VerdictsText(verdicts));
   }
   if (!passed && !flags->json) {
     fmt::print("\nNot verified: the result differs from the fp64 recurrence.\n");

@@ -65,24 +65,34 @@ void CheckLadderOnly(const TpuFlags& flags) {
 
 }  // namespace
 
+void AddTpuShapeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
+                      CLI::Option* without) {
+  CLI::Option* batch = app->add_option("--batch", flags->batch, "sequences, packed")
+                           ->check(WholeNumberIn(1, 65536))
+                           ->capture_default_str();
+  CLI::Option* seqlen =
+      app->add_option("--seqlen", flags->seqlen,
+                      fmt::format("tokens of each (default: {}; of decode 1)", flags->usual_seqlen))
+          ->check(WholeNumberIn(1, kMaxTokens));
+  CLI::Option* lengths =
+      app->add_option("--lengths", flags->lengths, "tokens of each sequence, instead of these two")
+          ->check(WholeNumberIn(0, kMaxTokens))
+          ->delimiter(',')
+          ->type_name("N[,N...]")
+          ->excludes(batch)
+          ->excludes(seqlen);
+  CLI::Option* heads = app->add_option("--heads", flags->heads, "heads")
+                           ->check(WholeNumberIn(1, 1024))
+                           ->capture_default_str();
+  for (CLI::Option* option : {batch, seqlen, lengths, heads}) {
+    option->group(group);
+    if (without != nullptr) option->excludes(without);
+  }
+}
+
 void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags) {
   const std::string group = "What is computed (K = V = 128)";
-  CLI::Option* batch =
-      app->add_option("--batch", flags->batch, "sequences, packed")->check(WholeNumberIn(1, 65536));
-  CLI::Option* seqlen = app->add_option("--seqlen", flags->seqlen, "tokens of each")
-                            ->check(WholeNumberIn(1, kMaxTokens));
-  for (CLI::Option* option : {batch, seqlen}) option->capture_default_str()->group(group);
-  app->add_option("--lengths", flags->lengths, "tokens of each sequence, instead of these two")
-      ->check(WholeNumberIn(0, kMaxTokens))
-      ->delimiter(',')
-      ->type_name("N[,N...]")
-      ->excludes(batch)
-      ->excludes(seqlen)
-      ->group(group);
-  app->add_option("--heads", flags->heads, "heads")
-      ->check(WholeNumberIn(1, 1024))
-      ->capture_default_str()
-      ->group(group);
+  AddTpuShapeFlags(app, flags, group, nullptr);
   app->add_option("--gate", flags->gate, "what g holds, as for kda run")
       ->check(OneOf({"bounded", "softplus", "log"}))
       ->capture_default_str()
@@ -156,7 +166,7 @@ void AddTpuCompilerFlags(CLI::App* app, TpuFlags* flags) {
 
 std::vector<int64_t> LengthsOf(const TpuFlags& flags) {
   if (!flags.lengths.empty()) return flags.lengths;
-  const int64_t usual = flags.kernel == "decode" ? 1 : 2048;
+  const int64_t usual = flags.kernel == "decode" ? 1 : flags.usual_seqlen;
   return Batch::Of(flags.batch, flags.seqlen > 0 ? flags.seqlen : usual).lengths;
 }
 

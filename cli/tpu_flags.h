@@ -16,7 +16,8 @@ class Progress;
 
 // What is computed, and by which kernel. K = V = 128.
 struct TpuFlags {
-  int64_t batch = 4, seqlen = 0;  // 0: 2048, the headline; of decode 1
+  int64_t batch = 4, seqlen = 0;  // 0: usual_seqlen; of decode 1
+  int64_t usual_seqlen = 2048;    // the headline
   std::vector<int64_t> lengths;
   int64_t heads = 16;
   std::string gate = "bounded";
@@ -36,6 +37,10 @@ struct TpuFlags {
   std::string libtpu;
   double time_limit = 600;  // seconds, for one compilation
 };
+// --batch, --seqlen, --lengths, --heads; `without`: an option that excludes them, or null.
+void AddTpuShapeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
+                      CLI::Option* without);
+// .. and all else of the problem.
 void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags);
 void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags);
 void AddTpuCompilerFlags(CLI::App* app, TpuFlags* flags);

@@ -1,0 +1,164 @@
+// kda tpu eval: a TPU program's arithmetic, run on the CPU, against the fp64 oracle.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "cli/command_tpu.h"
+#include "cli/error.h"
+#include "cli/flags.h"
+#include "cli/generator.h"
+#include "cli/oracle.h"
+#include "cli/problem_flags.h"
+#include "cli/progress.h"
+#include "cli/timing.h"
+#include "cli/tpu_case.h"
+#include "cli/tpu_flags.h"
+#include "cli/verdicts.h"
+#include "cli/workload.h"
+
+namespace kda::cli {
+namespace {
+
+struct EvalFlags {
+  std::string input, output;
+  TpuFlags tpu;
+  GeneratorFlags generator;
+  ProblemFlags problem;
+  double tolerance = 0;  // 0: RelativeLimit
+  bool json = false;
+};
+
+const char kFooter[] =
+    "The evaluator runs the very program that is compiled, grid step by grid step: bf16 rounding, "
+    "the\n"
+    "matrix units' passes with fp32 sums, copies and their semaphores. It stops at what a TPU "
+    "would "
+    "do\n"
+    "silently: memory read before it is written, accesses out of bounds, races with a copy. No TPU "
+    "and no\n"
+    "libtpu are needed. A chunk of 64 tokens takes some 10 ms a head.\n"
+    "Examples:\n"
+    "  kda tpu eval                                        a small problem made here\n"
+    "  kda tpu eval --lengths 64,3,0,70 --values slow      slow decays\n"
+    "  kda tpu eval --kernel ladder --rung original --seqlen 64\n"
+    "  kda tpu eval --kernel decode --batch 3\n"
+    "  kda tpu eval --input in.safetensors --output out.safetensors --gate softplus\n"
+    "                                                      your own (tensors: kda run --help)";
+
+InputFile MakeInput(EvalFlags* flags, FromFile* from) {
+  if (!flags->input.empty()) {
+    InputFile input = ReadInput(flags->input);
+    *from = TakeFromFile(flags->input, input.metadata, &flags->problem);
+    FillDefaults("log", &flags->problem);
+    return input;
+  }
+  FillDefaults("bounded", &flags->problem);
+  flags->generator.gate = *flags->problem.gate;
+  flags->generator.beta_logits = *flags->problem.beta_logits;
+  const Batch batch{LengthsOf(flags->tpu)};
+  const Case inputs =
+      MakeInputs(flags->generator, flags->tpu.heads, batch.Tokens(), batch.sequences());
+  return {PackedCase(inputs, batch), {}, {}};
+}
+
+tpu::hlo::Arrays Run(const tpu::BuiltProgram& program, const TpuCase& problem) {
+  const double chunks = static_cast<double>(problem.problem.tokens) / tpu::kChunk + 3;
+  const double seconds = 0.01 * chunks * static_cast<double>(problem.problem.heads);
+  tpu::hlo::Arrays outputs;
+  Progress progress("tpu eval");
+  try {
+    WithProgress(&progress, 0, 1, seconds, "evaluator",
+                 [&] { outputs = tpu::hlo::Evaluate(*program.module, problem.inputs); });
+  } catch (const tpu::ir::EvaluationError& error) {
+    Failed("{}", error.what());
+  }
+  return outputs;
+}
+
+int Eval(EvalFlags* flags, const Context& context) {
+  CheckNotInput("--output", flags->output, flags->input);
+  if (flags->tpu.kernel == "decode") flags->problem.decode = true;
+  FromFile from;
+  InputFile input = MakeInput(flags, &from);
+  Case& problem = input.problem;
+  ApplyProblemFlags(flags->problem, &problem);
+  DescribeOutputs(OutputDtype(flags->problem, problem), &problem);
+  PlanOptions reference;
+  reference.backend = KDA_BACKEND_REFERENCE;
+  CreatePlan(problem, reference);  // is it a problem at all?
+  const TpuCase tpu_case = ToTpu(problem);
+  tpu::ProgramRequest request = MakeTpuRequest(flags->tpu);
+  request.problem = tpu_case.problem;
+  const tpu::BuiltProgram program = BuildTpuProgram(request);
+  const Stopwatch watch;
+  const tpu::hlo::Arrays outputs = Run(program, tpu_case);
+  const double seconds = watch.Milliseconds() / 1e3;
+  AllocateOutputs(&problem);
+  TakeTpuOutputs(outputs, &problem);
+  if (!flags->output.empty()) {
+    std::vector<std::pair<std::string, Tensor>> tensors = {{"o", problem.o},
+                                                           {"final_state", problem.final_state}};
+    if (problem.checkpoints.present()) tensors.emplace_back("checkpoints", problem.checkpoints);
+    WriteSafetensors("--output", flags->output, tensors, ToMetadata(flags->problem));
+  }
+  std::vector<Verdict> verdicts;
+  {
+    Progress progress("tpu eval");
+    verdicts = VerifyAll(problem, &progress);
+  }
+  for (Verdict& verdict : verdicts) {
+    if (flags->tolerance > 0) verdict.limit = flags->tolerance;
+  }
+  const bool passed = std::all_of(verdicts.begin(), verdicts.end(),
+                                  [](const Verdict& verdict) { return verdict.Passed(); });
+  for (const std::string& note : Notes(flags->input, input, from)) {
+    fmt::print(stderr, "kda tpu eval: note: {}\n", note);
+  }
+  if (flags->json) {
+    Json json = {{"manifest", Manifest(context)}, {"program", program.description}};
+    if (flags->input.empty()) json["manifest"]["seed"] = flags->generator.seed;
+    json["from_file"] = from.ToJson();
+    json["seconds"] = seconds;
+    json["passed"] = passed;
+    json["tensors"] = VerdictsJson(verdicts);
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("evaluated in {:.1f} s, without a TPU: {}\n", seconds, program.description);
+    if (!from.taken.empty()) fmt::print("from {}: {}\n", flags->input, from.Describe());
+    fmt::print("{}", VerdictsText(verdicts));
+    if (!passed) fmt::print("\nNot verified: the result differs from the fp64 recurrence.\n");
+  }
+  return passed ? 0 : kExitFailed;
+}
+
+}  // namespace
+
+void AddTpuEval(CLI::App* tpu, Context* context) {
+  const auto flags = std::make_shared<EvalFlags>();
+  flags->tpu.batch = 2;
+  flags->tpu.usual_seqlen = 70;
+  flags->tpu.heads = 8;
+  CLI::App* command =
+      tpu->add_subcommand("eval", "a program's arithmetic on this CPU, against the fp64 oracle");
+  command->footer(kFooter);
+  CLI::Option* input =
+      command->add_option("--input", flags->input, "safetensors file; without it, inputs are made")
+          ->type_name("IN");
+  command->add_option("--output", flags->output, "write the results to this safetensors file")
+      ->type_name("OUT");
+  AddTpuShapeFlags(command, &flags->tpu, "Generated inputs", input);
+  for (CLI::Option* option : AddGeneratorFlags(command, /*semantics=*/false, &flags->generator)) {
+    option->excludes(input);
+  }
+  command->add_option("--tolerance", flags->tolerance, "largest relative error taken")
+      ->check(PositiveNumber());
+  command->add_flag("--json", flags->json, "print JSON, with a manifest");
+  AddProblemFlags(command, "Default: bounded for inputs made here, else the file's, else log",
+                  &flags->problem);
+  AddTpuKernelFlags(command, &flags->tpu);
+  command->callback([flags, context] { context->exit_code = Eval(flags.get(), *context); });
+}
+
+}  // namespace kda::cli
