@@ -10,8 +10,6 @@ namespace kda::tpu::mega {
 
 namespace {
 
-constexpr int64_t kDummies = 2;  // before the first chunk; every place of the ring starts as one
-
 Value ToInt(Value condition) { return Cast(condition, DType::kI32); }
 
 // Of what is not negative; the scalar unit has no division.
@@ -25,29 +23,30 @@ Value Multiple(Value x, int64_t power_of_two) {  // the largest one up to x
   return x & static_cast<uint32_t>(-power_of_two);
 }
 
-Index RingPlace(Value chunk) {
-  return Index((chunk + static_cast<double>(kDummies)) & static_cast<uint32_t>(kRing - 1));
+// Two steps of dummies come before the first chunk; every place of the ring starts as one.
+Index RingPlace(const Kernel& k, Value chunk) {
+  return Index((chunk + 2.0 * k.unroll) & static_cast<uint32_t>(k.ring - 1));
 }
 
 }  // namespace
 
 Value Kernel::Entry(const Ref& field, Value chunk) const {
-  return Load(field.At(RingPlace(chunk)));
+  return Load(field.At(RingPlace(*this, chunk)));
 }
 
 void Kernel::StartWalk() {
-  for (int64_t i = 0; i < kRing; ++i) {
+  for (int64_t i = 0; i < ring; ++i) {
     for (const Ref* field :
          {&table.token, &table.valid, &table.rows, &table.first, &table.last, &table.sequence}) {
       Store(field->At(Index(i)), 0);
     }
-    Store(table.state.At(Index(i)), static_cast<double>(kStateRing));
+    Store(table.state.At(Index(i)), static_cast<double>(state_ring));
   }
   Store(walk.At(0), 0);
   Store(walk.At(1), 0);
   Store(walk.At(2), 0);
   if (problem.checkpoint_every > 0) {
-    for (int64_t i = 0; i < kRing; ++i) Store(table.checkpoint.At(Index(i)), -1.0);
+    for (int64_t i = 0; i < ring; ++i) Store(table.checkpoint.At(Index(i)), -1.0);
     Store(walk.At(3), static_cast<double>(problem.checkpoint_every));
     Store(walk.At(4), 0);
   }
@@ -103,7 +102,7 @@ void Kernel::WalkTo(Value chunk) {
     valid = Select(slot_of >= 0, rows, none);
   }
   const Value ends = left <= most;
-  const Index at = RingPlace(chunk);
+  const Index at = RingPlace(*this, chunk);
   Store(table.token.At(at), token);
   Store(table.valid.At(at), valid);
   Store(table.rows.At(at), rows);
@@ -112,8 +111,8 @@ void Kernel::WalkTo(Value chunk) {
   Store(table.sequence.At(at), n);
   const Value place = Load(walk.At(2)), ended = live & ends;
   Store(table.state.At(at),
-        Select(live, place, b->Constant(DType::kI32, static_cast<double>(kStateRing))));
-  Store(walk.At(2), Select(ended, Select(place == kStateRing - 1, none, place + 1.0), place));
+        Select(live, place, b->Constant(DType::kI32, static_cast<double>(state_ring))));
+  Store(walk.At(2), Select(ended, Select(place == state_ring - 1, none, place + 1.0), place));
   Store(walk.At(0), next + ToInt(ended));
   Store(walk.At(1), Select(ends, none, offset + most));
   if (problem.checkpoint_every > 0) WalkToCheckpoint(at, rows, valid, live, ends);
@@ -134,65 +133,82 @@ Ref Tokens(const Kernel& kernel, const Ref& array, Index first, int64_t rows) {
 }  // namespace
 
 void Kernel::StartInputs(Value next_step, Value next_slot) {
-  const auto start = [&](const Ref& array, const Ref& buffer, Value chunk, const Ref& semaphore) {
-    const Value token = Entry(table.token, chunk);
-    const Value first = Min(token, static_cast<double>(problem.tokens - copy_rows));
-    const Value base = first - token + static_cast<double>(kBufferRows - kChunk);
-    StartCopy(Tokens(*this, array, Index(first), copy_rows),
-              buffer.At(Index(next_slot)).Rows(Index(base), copy_rows),
-              semaphore.At(Index(next_slot)));
-  };
-  start(q, q_in, next_step, in_semaphore);
-  start(k, k_in, next_step, in_semaphore);
-  start(g, g_in, next_step, in_semaphore);
-  start(v, v_in, next_step - 2.0, v_semaphore);
-  const Value first = AssumeMultiple(BetaStart(next_step), 128);
-  StartCopy(beta.At(Index(group)).Slice(1, Index(first), kBetaWindow), beta_in.At(Index(next_slot)),
-            in_semaphore.At(Index(next_slot)));
+  const Index slot_at(next_slot);
+  for (int u = 0; u < unroll; ++u) {
+    const auto start = [&](const Ref& array, const Ref& buffer, Value chunk, const Ref& semaphore) {
+      const Value token = Entry(table.token, chunk);
+      const Value first = Min(token, static_cast<double>(problem.tokens - copy_rows));
+      const Value base = first - token + static_cast<double>(kBufferRows - kChunk);
+      StartCopy(Tokens(*this, array, Index(first), copy_rows),
+                buffer.At({slot_at, Index(u)}).Rows(Index(base), copy_rows), semaphore.At(slot_at));
+    };
+    const Value a = ChunkA(next_step, u);
+    start(q, q_in, a, in_semaphore);
+    start(k, k_in, a, in_semaphore);
+    start(g, g_in, a, in_semaphore);
+    start(v, v_in, ChunkC(next_step, u), v_semaphore);
+    const Value first = AssumeMultiple(BetaStart(a), 128);
+    StartCopy(beta.At(Index(group)).Slice(1, Index(first), kBetaWindow),
+              beta_in.At({slot_at, Index(u)}), in_semaphore.At(slot_at));
+  }
 }
 
 void Kernel::WaitInputs(Value now) {
-  const auto wait = [&](const Ref& array, const Ref& buffer, const Ref& semaphore) {
-    WaitCopy(Tokens(*this, array, 0, copy_rows),
-             buffer.At(Index(now)).Rows(kBufferRows - kChunk, copy_rows), semaphore.At(Index(now)));
-  };
-  wait(q, q_in, in_semaphore);
-  wait(k, k_in, in_semaphore);
-  wait(g, g_in, in_semaphore);
-  wait(v, v_in, v_semaphore);
-  WaitCopy(beta.At(Index(group)).Slice(1, 0, kBetaWindow), beta_in.At(Index(now)),
-           in_semaphore.At(Index(now)));
+  const Index slot_at(now);
+  for (int u = 0; u < unroll; ++u) {
+    const auto wait = [&](const Ref& array, const Ref& buffer, const Ref& semaphore) {
+      WaitCopy(Tokens(*this, array, 0, copy_rows),
+               buffer.At({slot_at, Index(u)}).Rows(kBufferRows - kChunk, copy_rows),
+               semaphore.At(slot_at));
+    };
+    wait(q, q_in, in_semaphore);
+    wait(k, k_in, in_semaphore);
+    wait(g, g_in, in_semaphore);
+    wait(v, v_in, v_semaphore);
+    WaitCopy(beta.At(Index(group)).Slice(1, 0, kBetaWindow), beta_in.At({slot_at, Index(u)}),
+             in_semaphore.At(slot_at));
+  }
 }
 
 // What a chunk seldom needs, behind one branch: rows beyond the sequence become zeros, since whatever lies
 // there, even a NaN, must not matter; and so does a state that starts from nothing.
 void Kernel::MakeZeros(Value now) {
   const Builder::Label label(b, "zeros");
-  const Value next = now - 1.0;
-  Value fresh = Entry(table.first, next) == 1;
-  if (problem.initial_state) {
-    fresh = fresh & (SlotOf(initial_slots, Entry(table.sequence, next)) < 0);
-  }
-  const auto clear = [&](const std::vector<const Ref*>& buffers, Value valid) {
+  const auto clear = [&](const std::vector<const Ref*>& buffers, int u, Value valid) {
     b->For(Index(valid), kChunk, [&](Value token) {
       for (const Ref* buffer : buffers) {
         const Value row = token + static_cast<double>(kBufferRows - kChunk);
-        Store(buffer->At(Index(slot)).Words().At(Index(row)), 0.0);
+        Store(buffer->At({Index(slot), Index(u)}).Words().At(Index(row)), 0.0);
       }
     });
   };
   const bool may_be_fresh = !problem.initial_state || problem.slots > 0;
-  const Value short_chunk = Min(valid_a, valid_c) < kChunk;
-  b->If(may_be_fresh ? short_chunk | fresh : short_chunk, [&] {
-    const Builder::Label tails(b, "zero_tails");
-    b->If(valid_a < kChunk, [&] { clear({&q_in, &k_in, &g_in}, valid_a); });
-    b->If(valid_c < kChunk, [&] { clear({&v_in}, valid_c); });
-    if (!may_be_fresh) return;
-    const Builder::Label state_label(b, "zero_state");
-    b->If(fresh, [&] {
-      const Value place = Entry(table.state, next);
-      b->For(0, heads, [&](Value h) { Store(state.At({Index(place), Index(h)}), 0.0); });
-    });
+  std::vector<Value> fresh;
+  Value any = b->Constant(DType::kI32, 1) == 0;
+  for (size_t u = 0; u < static_cast<size_t>(unroll); ++u) {
+    any = any | (Min(valid_a[u], valid_c[u]) < kChunk);
+    if (!may_be_fresh) continue;
+    const Value next = ChunkC(now + 1.0, static_cast<int>(u));
+    Value starts = Entry(table.first, next) == 1;
+    if (problem.initial_state) {
+      starts = starts & (SlotOf(initial_slots, Entry(table.sequence, next)) < 0);
+    }
+    fresh.push_back(starts);
+    any = any | starts;
+  }
+  b->If(any, [&] {
+    for (int u = 0; u < unroll; ++u) {
+      const Builder::Label tails(b, "zero_tails");
+      const Value a = valid_a[static_cast<size_t>(u)], c = valid_c[static_cast<size_t>(u)];
+      b->If(a < kChunk, [&] { clear({&q_in, &k_in, &g_in}, u, a); });
+      b->If(c < kChunk, [&] { clear({&v_in}, u, c); });
+      if (!may_be_fresh) continue;
+      const Builder::Label state_label(b, "zero_state");
+      b->If(fresh[static_cast<size_t>(u)], [&] {
+        const Value place = Entry(table.state, ChunkC(now + 1.0, u));
+        b->For(0, heads, [&](Value h) { Store(state.At({Index(place), Index(h)}), 0.0); });
+      });
+    }
   });
 }
 
@@ -200,7 +216,7 @@ void Kernel::MakeZeros(Value now) {
 
 namespace {
 
-Ref StateOf(const Kernel& kernel, const Ref& array, Value row) {
+Ref StatesAt(const Kernel& kernel, const Ref& array, Value row) {
   return array.At(Index(row)).Slice(0, Index(kernel.head0), kernel.heads);
 }
 
@@ -210,58 +226,63 @@ Value Kernel::SlotOf(const Ref& slots, Value n) const {
   return problem.slots > 0 ? Load(slots.At(Index(n))) : n;
 }
 
-// The state of the chunk that stage C now takes must be there, and that of the sequence whose place the
-// next chunk's takes (three before) must have left.
+// The states of the chunks that stage C now takes must be there, and those of the sequences whose places
+// the next step's take must have left.
 void Kernel::WaitStates(Value now) {
-  const Ref none = state.At(0);
+  const Ref any_state = state.At(0);
+  const Value row = b->Constant(DType::kI32, 0);
   if (problem.checkpoint_every > 0) {
     const Builder::Label label(b, "checkpoint_wait");
-    b->If(Entry(table.checkpoint, now - 3.0) >= 0, [&] {
-      WaitCopy(none, StateOf(*this, checkpoints, b->Constant(DType::kI32, 0)),
-               checkpoint_semaphore.At(0));
+    b->If(Entry(table.checkpoint, ChunkC(now - 1.0, 0)) >= 0, [&] {
+      WaitCopy(any_state, StatesAt(*this, checkpoints, row), checkpoint_semaphore.At(0));
     });
   }
-  if (problem.initial_state) {
-    const Builder::Label label(b, "state_wait");
-    const Value chunk = now - 2.0;
-    const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
-    b->If((Entry(table.first, chunk) == 1) & (SlotOf(initial_slots, n) >= 0), [&] {
-      WaitCopy(StateOf(*this, initial_state, b->Constant(DType::kI32, 0)), none,
-               state_in_semaphore.At(Index(place)));
-    });
-  }
-  if (problem.final_state) {
-    const Builder::Label label(b, "state_out_wait");
-    const Value chunk = now - 1.0;
-    const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
-    const Value before = Max(n - static_cast<double>(kStateRing), 0.0);
-    b->If((Entry(table.first, chunk) == 1) & (n >= kStateRing) & (SlotOf(final_slots, before) >= 0),
+  for (int u = 0; u < unroll; ++u) {
+    if (problem.initial_state) {
+      const Builder::Label label(b, "state_wait");
+      const Value chunk = ChunkC(now, u);
+      const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
+      b->If((Entry(table.first, chunk) == 1) & (SlotOf(initial_slots, n) >= 0), [&] {
+        WaitCopy(StatesAt(*this, initial_state, row), any_state,
+                 state_in_semaphore.At(Index(place)));
+      });
+    }
+    if (problem.final_state) {
+      const Builder::Label label(b, "state_out_wait");
+      const Value chunk = ChunkC(now + 1.0, u);
+      const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
+      const Value before = Max(n - static_cast<double>(state_ring), 0.0);
+      b->If(
+          (Entry(table.first, chunk) == 1) & (n >= state_ring) & (SlotOf(final_slots, before) >= 0),
           [&] {
-            WaitCopy(none, StateOf(*this, final_state, b->Constant(DType::kI32, 0)),
+            WaitCopy(any_state, StatesAt(*this, final_state, row),
                      state_out_semaphore.At(Index(place)));
           });
+    }
   }
 }
 
-// The state of the chunk that stage C takes next.
+// The states that stage C takes in the next step.
 void Kernel::MoveStateIn(Value now) {
   if (!problem.initial_state) return;
   const Builder::Label label(b, "state_in");
-  const Value next = now - 1.0;
-  const Value place = Entry(table.state, next), n = Entry(table.sequence, next);
-  const Value from = SlotOf(initial_slots, n);
-  b->If((Entry(table.first, next) == 1) & (from >= 0), [&] {
-    StartCopy(StateOf(*this, initial_state, from), state.At(Index(place)),
-              state_in_semaphore.At(Index(place)));
-  });
+  for (int u = 0; u < unroll; ++u) {
+    const Value next = ChunkC(now + 1.0, u);
+    const Value place = Entry(table.state, next), n = Entry(table.sequence, next);
+    const Value from = SlotOf(initial_slots, n);
+    b->If((Entry(table.first, next) == 1) & (from >= 0), [&] {
+      StartCopy(StatesAt(*this, initial_state, from), state.At(Index(place)),
+                state_in_semaphore.At(Index(place)));
+    });
+  }
 }
 
 void Kernel::StoreCheckpoint(Value now) {
   if (problem.checkpoint_every == 0) return;
   const Builder::Label label(b, "checkpoint");
-  const Value row = Entry(table.checkpoint, now - 2.0);
+  const Value chunk = ChunkC(now, 0), row = Entry(table.checkpoint, chunk);
   b->If(row >= 0, [&] {
-    StartCopy(state.At(Index(Entry(table.state, now - 2.0))), StateOf(*this, checkpoints, row),
+    StartCopy(state.At(Index(Entry(table.state, chunk))), StatesAt(*this, checkpoints, row),
               checkpoint_semaphore.At(0));
   });
 }
@@ -269,63 +290,73 @@ void Kernel::StoreCheckpoint(Value now) {
 void Kernel::MoveStateOut(Value now) {
   if (!problem.final_state) return;
   const Builder::Label label(b, "state_out");
-  const Value chunk = now - 2.0;
-  const Value place = Entry(table.state, chunk);
-  const Value to = SlotOf(final_slots, Entry(table.sequence, chunk));
-  b->If((Entry(table.last, chunk) == 1) & (to >= 0), [&] {
-    StartCopy(state.At(Index(place)), StateOf(*this, final_state, to),
-              state_out_semaphore.At(Index(place)));
-  });
+  for (int u = 0; u < unroll; ++u) {
+    const Value chunk = ChunkC(now, u);
+    const Value place = Entry(table.state, chunk);
+    const Value to = SlotOf(final_slots, Entry(table.sequence, chunk));
+    b->If((Entry(table.last, chunk) == 1) & (to >= 0), [&] {
+      StartCopy(state.At(Index(place)), StatesAt(*this, final_state, to),
+                state_out_semaphore.At(Index(place)));
+    });
+  }
 }
 
 // --- o ----------------------------------------------------------------------------------------------
 //
-// A chunk writes 64 rows where they fit; those beyond its sequence are zeros and belong to chunks that
-// write them later: each copy starts when the one before has arrived. At the end of the array it writes
-// its own rows only, in pieces of powers of two.
+// A whole chunk leaves in one copy, a shorter one in pieces of powers of two, exactly its own rows. They
+// are waited for two steps later, when their buffer is needed again.
 
-namespace {
-
-// The chunk's 64 rows lie within the array.
-Value FitsWhole(const Kernel& k, Value chunk) {
-  return (k.Entry(k.table.rows, chunk) > 0) &
-         (k.Entry(k.table.token, chunk) <= k.problem.tokens - kChunk);
+void Kernel::ForPieces(Value rows, const std::function<void(Value from, int64_t n)>& body) {
+  for (int64_t n = kChunk / 2; n >= 1; n /= 2) {
+    if (n > problem.tokens) continue;
+    b->If((rows & static_cast<uint32_t>(n)) != 0, [&] { body(Multiple(rows, 2 * n), n); });
+  }
 }
 
-}  // namespace
-
 void Kernel::StartOutput(Value now) {
-  const Value chunk = now - 2.0;
-  const Value token = Entry(table.token, chunk), rows = Entry(table.rows, chunk);
-  const Ref semaphore = o_semaphore.At(0);
-  Value overruns = rows > 0;
-  if (problem.tokens >= kChunk) {
+  const Index at(now & 1u);
+  Value any_short = b->Constant(DType::kI32, 1) == 0;
+  for (int u = 0; u < unroll; ++u) {
     const Builder::Label label(b, "output_copy");
-    b->If(FitsWhole(*this, chunk), [&] {
-      StartCopy(o_out.At(Index(slot)), Tokens(*this, o, Index(token), kChunk), semaphore);
+    const Value token = Entry(table.token, ChunkC(now, u)),
+                rows = Entry(table.rows, ChunkC(now, u));
+    any_short = any_short | ((rows & static_cast<uint32_t>(kChunk - 1)) != 0);
+    if (problem.tokens < kChunk) continue;
+    b->If(rows == kChunk, [&] {
+      StartCopy(o_out.At({at, Index(u)}), Tokens(*this, o, Index(token), kChunk),
+                o_semaphore.At(at));
     });
-    overruns = overruns & (token > problem.tokens - kChunk);
   }
   const Builder::Label label(b, "output_pieces");
-  b->If(overruns, [&] {
-    for (int64_t n = kChunk; n >= 1; n /= 2) {
-      if (n > problem.tokens) continue;
-      b->If((rows & static_cast<uint32_t>(n)) != 0, [&] {
-        const Value from = Multiple(rows, 2 * n);
-        const Ref source = o_out.At(Index(slot)).Rows(Index(from), n);
-        const Ref target = Tokens(*this, o, Index(token + from), n);
-        StartCopy(source, target, semaphore);
-        WaitCopy(source, target, semaphore);
+  b->If(any_short, [&] {
+    for (int u = 0; u < unroll; ++u) {
+      const Value token = Entry(table.token, ChunkC(now, u));
+      ForPieces(Entry(table.rows, ChunkC(now, u)), [&](Value from, int64_t n) {
+        StartCopy(o_out.At({at, Index(u)}).Rows(Index(from), n),
+                  Tokens(*this, o, Index(token + from), n), o_semaphore.At(at));
       });
     }
   });
 }
 
-void Kernel::WaitOutput(Value now) {
-  if (problem.tokens < kChunk) return;
-  const Builder::Label label(b, "output_wait");
-  b->If(FitsWhole(*this, now - 2.0),
-        [&] { WaitCopy(o_out.At(0), Tokens(*this, o, 0, kChunk), o_semaphore.At(0)); });
+void Kernel::WaitOutput(Value then) {
+  const Index at(then & 1u);
+  const auto wait = [&](int64_t n) {
+    WaitCopy(o_out.At({Index(0), Index(0)}).Rows(0, n), Tokens(*this, o, 0, n), o_semaphore.At(at));
+  };
+  Value any_short = b->Constant(DType::kI32, 1) == 0;
+  for (int u = 0; u < unroll; ++u) {
+    const Builder::Label label(b, "output_wait");
+    const Value rows = Entry(table.rows, ChunkC(then, u));
+    any_short = any_short | ((rows & static_cast<uint32_t>(kChunk - 1)) != 0);
+    if (problem.tokens >= kChunk) b->If(rows == kChunk, [&] { wait(kChunk); });
+  }
+  const Builder::Label label(b, "pieces_wait");
+  b->If(any_short, [&] {
+    for (int u = 0; u < unroll; ++u) {
+      ForPieces(Entry(table.rows, ChunkC(then, u)), [&](Value, int64_t n) { wait(n); });
+    }
+  });
 }
 
 // Rows of o from `from` on belong to no sequence and become zeros.
@@ -333,10 +364,10 @@ void Kernel::ZeroUnowned(Value from) {
   const Builder::Label label(b, "zero_unowned");
   const Value count = static_cast<double>(problem.tokens) - from;
   b->If(count > 0, [&] {
-    b->For(0, kChunk, [&](Value i) { Store(o_out.At({Index(0), Index(i)}), 0.0); });
+    b->For(0, kChunk, [&](Value i) { Store(o_out.At({Index(0), Index(0), Index(i)}), 0.0); });
     const auto write = [&](Value first, int64_t n) {
-      const Ref source = o_out.At(0).Rows(0, n);
-      const Ref target = o.Slice(0, Index(first), n).Slice(1, Index(head0), heads);
+      const Ref source = o_out.At({Index(0), Index(0)}).Rows(0, n);
+      const Ref target = Tokens(*this, o, Index(first), n);
       StartCopy(source, target, o_semaphore.At(0));
       WaitCopy(source, target, o_semaphore.At(0));
     };
@@ -355,21 +386,22 @@ void Kernel::ZeroUnowned(Value from) {
 
 void Kernel::Finish(Value steps) {
   WaitInputs(steps & 1u);
+  WaitOutput(steps - 2.0);
   WaitOutput(steps - 1.0);
   if (problem.checkpoint_every > 0) {
     const Builder::Label label(b, "checkpoint_wait");
-    b->If(Entry(table.checkpoint, steps - 3.0) >= 0, [&] {
-      WaitCopy(state.At(0), StateOf(*this, checkpoints, b->Constant(DType::kI32, 0)),
+    b->If(Entry(table.checkpoint, ChunkC(steps - 1.0, 0)) >= 0, [&] {
+      WaitCopy(state.At(0), StatesAt(*this, checkpoints, b->Constant(DType::kI32, 0)),
                checkpoint_semaphore.At(0));
     });
   }
   if (problem.final_state) {
     const Builder::Label label(b, "state_out_wait");
-    const int64_t last = std::min(kStateRing, problem.sequences);
+    const int64_t last = std::min(state_ring, problem.sequences);
     for (int64_t i = 0; i < last; ++i) {
-      const int64_t n = problem.sequences - last + i, place = n % kStateRing;
+      const int64_t n = problem.sequences - last + i, place = n % state_ring;
       const auto wait = [&] {
-        WaitCopy(state.At(Index(place)), StateOf(*this, final_state, b->Constant(DType::kI32, 0)),
+        WaitCopy(state.At(Index(place)), StatesAt(*this, final_state, b->Constant(DType::kI32, 0)),
                  state_out_semaphore.At(Index(place)));
       };
       if (problem.slots == 0) {

@@ -119,7 +119,7 @@ void Kernel::PrepareConstants() {
   for (const Ref* r : {&decay_new, &decay_next, &decay}) Store(*r, 0.0);
   Store(beta_next, 0.0);
   Store(beta_now, 0.0);
-  Zero(b, state.At(kStateRing));
+  Zero(b, state.At(state_ring));
 }
 
 Value Kernel::BetaStart(Value chunk) const {
@@ -130,26 +130,30 @@ Value Kernel::BetaStart(Value chunk) const {
 // beta of the step's chunk along the lanes, [c0 | c0 | c1 | c1] for every head.
 void Kernel::PrepareBeta() {
   const Builder::Label label(b, "beta");
-  const Value offset = Entry(table.token, step) - BetaStart(step);  // up to 192
   const Shape shape = {heads, kDim};
   const Value l = b->Iota(shape, 1);
-  // Lane i of the chunk is lane offset + i of the window, in its first tile or its second.
-  const Value turn = (128.0 - (offset & 127u)) & 127u;
-  const auto tile = [&](int64_t start) {
-    const Value x = Cast(Load(beta_in.At(Index(slot)).Slice(1, start, kDim)), DType::kF32);
-    return Rotate(x, Index(turn), 1);
-  };
-  Value x = Select(l + BroadcastTo(offset, shape) < kDim, tile(0), tile(kDim));
-  if (problem.beta_logits) x = Tanh(x * 0.5) * 0.5 + 0.5;
-  x = Select(l < BroadcastTo(valid_a, shape), x, 0.0);
-  Store(beta_lanes, Select(l < 32, x, Select(l < 96, Rotate(x, 32, 1), Rotate(x, 64, 1))));
+  for (int u = 0; u < unroll; ++u) {
+    const Value chunk = ChunkA(step, u);
+    const Value offset = Entry(table.token, chunk) - BetaStart(chunk);  // up to 192
+    // Lane i of the chunk is lane offset + i of the window, in its first tile or its second.
+    const Value turn = (128.0 - (offset & 127u)) & 127u;
+    const auto tile = [&](int64_t start) {
+      const Ref window = beta_in.At({Index(slot), Index(u)}).Slice(1, start, kDim);
+      return Rotate(Cast(Load(window), DType::kF32), Index(turn), 1);
+    };
+    Value x = Select(l + BroadcastTo(offset, shape) < kDim, tile(0), tile(kDim));
+    if (problem.beta_logits) x = Tanh(x * 0.5) * 0.5 + 0.5;
+    x = Select(l < BroadcastTo(valid_a[static_cast<size_t>(u)], shape), x, 0.0);
+    Store(beta_lanes.Rows(u * heads, heads),
+          Select(l < 32, x, Select(l < 96, Rotate(x, 32, 1), Rotate(x, 64, 1))));
+  }
 }
 
 // beta of a pair along its lanes, [h0 c0 | h1 c0 | h0 c1 | h1 c1].
-Value Kernel::BetaRow(int pair) const {
+Value Kernel::BetaRow(int item) const {
   const Value lane_row = b->Iota({1, kDim}, 1);
-  return Select((ir::ShiftRight(lane_row, 5) & 1u) == 0, Load(beta_lanes.Rows(2 * pair, 1)),
-                Load(beta_lanes.Rows(2 * pair + 1, 1)));
+  return Select((ir::ShiftRight(lane_row, 5) & 1u) == 0, Load(beta_lanes.Rows(2 * item, 1)),
+                Load(beta_lanes.Rows(2 * item + 1, 1)));
 }
 
 namespace {
@@ -162,30 +166,34 @@ Value Softplus2(Value x) { return Max(x, 0.0) + Log(Exp2(-Abs(x)) + 1.0) * kLog2
 std::vector<Stage> Kernel::GateCumsum() {
   const double c = problem.gate == KDA_GATE_BOUNDED ? problem.lower_bound * kLog2E / 2 : 0;
   const Shape rows = {kChunk, kDim};
-  const Value inside = row < BroadcastTo(valid_a, rows);
-  const Value factor = Select(inside, b->Constant(DType::kF32, c, rows), 0.0);
-  const auto activate = [this, c, inside, factor](int pair) {
+  std::vector<Value> inside, factor;
+  for (const Value& valid : valid_a) {
+    inside.push_back(row < BroadcastTo(valid, rows));
+    factor.push_back(Select(inside.back(), b->Constant(DType::kF32, c, rows), 0.0));
+  }
+  const auto activate = [this, inside, factor](int item) {
+    const auto u = static_cast<size_t>(ChunkOf(item));
+    const int pair = PairOf(item);
     const Builder::Label label(b, "gate_cumsum", 2 * pair);
-    const Pair x = LoadPair(g_in, pair);
+    const Pair x = LoadPair(g_in, item);
     std::vector<Value> hi, lo;
     for (int e = 0; e < 2; ++e) {
       const Value scale = Load(gate_scale.Rows(2 * pair + e, 1));
       const Value shift = Load(gate_shift.Rows(2 * pair + e, 1));
       Value g2;
       if (problem.gate == KDA_GATE_BOUNDED) {
-        g2 = Tanh(x.head[e] * scale + shift) * factor + factor;
+        g2 = Tanh(x.head[e] * scale + shift) * factor[u] + factor[u];
       } else if (problem.gate == KDA_GATE_SOFTPLUS) {
-        g2 = Select(inside, -(Softplus2((x.head[e] + shift) * kLog2E) * scale), 0.0);
+        g2 = Select(inside[u], -(Softplus2((x.head[e] + shift) * kLog2E) * scale), 0.0);
       } else {
-        g2 = Select(inside, x.head[e] * kLog2E, 0.0);
+        g2 = Select(inside[u], x.head[e] * kLog2E, 0.0);
       }
       if (!bounded) g2 = Max(g2, -150.0);  // 2^-150 is 0; what is smaller need not be told apart
       const Value high = Bits(Bits(g2, DType::kI32) & 0xffff0000u, DType::kF32);
       hi.push_back(Cast(high, DType::kBF16));
       lo.push_back(Cast(g2 - high, DType::kBF16));
     }
-    gate_hi_lo[static_cast<size_t>(pair)] = Concat({Concat(hi, 1), Concat(lo, 1)}, 0);
-    (void)c;
+    gate_hi_lo[static_cast<size_t>(item)] = Concat({Concat(hi, 1), Concat(lo, 1)}, 0);
   };
   const auto sum = [this](int pair) {
     const Builder::Label label(b, "gate_cumsum", 2 * pair);

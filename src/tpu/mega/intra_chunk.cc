@@ -26,10 +26,10 @@ Value BlockDiagonal(Value a, Value b) {
 }  // namespace
 
 std::vector<Stage> Kernel::IntraChunk() {
-  const auto decay_rows = [this](int pair) {
-    const Builder::Label label(b, "intra_chunk", 2 * pair);
-    const auto p = static_cast<size_t>(pair);
-    const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
+  const auto decay_rows = [this](int item) {
+    const Builder::Label label(b, "intra_chunk", 2 * item);
+    const auto p = static_cast<size_t>(item);
+    const Pair qq = LoadKeys(q_in, item), kk = LoadKeys(k_in, item);
     for (int e = 0; e < 2; ++e) {
       const Value qe = qq.head[e], ke = kk.head[e];
       const Value sums = Cols(prefix[p], e * kDim, kDim);
@@ -44,9 +44,9 @@ std::vector<Stage> Kernel::IntraChunk() {
     }
   };
 
-  const auto products = [this](int pair) {
-    const Builder::Label label(b, "intra_chunk", 2 * pair);
-    const auto p = static_cast<size_t>(pair);
+  const auto products = [this](int item) {
+    const Builder::Label label(b, "intra_chunk", 2 * item);
+    const auto p = static_cast<size_t>(item);
     const auto queries_and_keys = [&](int64_t from) {  // [64, 256], both heads side by side
       std::vector<Value> sides;
       for (int e = 0; e < 2; ++e) {
@@ -69,34 +69,34 @@ std::vector<Stage> Kernel::IntraChunk() {
       };
       const Value qe = q_up[p].head[e], ke = k_up[p].head[e], kd = k_down[p].head[e];
       Require(qk_read[p], "qk_next is overwritten before stage C has copied it");
-      qk_next.Set(2 * pair + e,
+      qk_next.Set(2 * item + e,
                   Concat({Rows(qe, 0, 32) * factor(0, problem.scale),
                           Rows(qe, 32, 32) * factor(1, problem.scale),
                           Rows(ke, 0, 32) * factor(0, 1), Rows(ke, 32, 32) * factor(1, 1)},
                          0));
       kg_blocks[0].push_back(Rows(kd, 0, 32) * factor(2, 1));
       kg_blocks[1].push_back(Rows(kd, 32, 32) * factor(3, 1));
-      Store(decay_new.Rows(2 * pair + e, 1), Rows(exponents[p].head[e], 4, 1));
+      Store(decay_new.Rows(2 * item + e, 1), Rows(exponents[p].head[e], 4, 1));
     }
-    kg_next.Set(pair,
+    kg_next.Set(item,
                 Concat({kg_blocks[0][0], kg_blocks[0][1], kg_blocks[1][0], kg_blocks[1][1]}, 0));
-    Store(beta_next.Rows(pair, 1), BetaRow(pair));
+    Store(beta_next.Rows(item, 1), BetaRow(item));
   };
 
-  const auto finish = [this](int pair) {
-    const Builder::Label label(b, "intra_chunk", 2 * pair);
-    const auto p = static_cast<size_t>(pair);
-    const Value beta_row = BetaRow(pair);
+  const auto finish = [this](int item) {
+    const Builder::Label label(b, "intra_chunk", 2 * item);
+    const auto p = static_cast<size_t>(item);
+    const Value beta_row = BetaRow(item);
     const auto widen = [&](Value x) {
       return Concat({x, b->Constant(DType::kF32, 0, {kBlock, kDim / 2})}, 1);
     };
     const Value scores = Concat({widen(Rows(x0[p], 0, kBlock)), Rows(x1[p], 0, kBlock)}, 0);
-    aqk_next.Set(pair, ToBF16(Select(causal, scores * (beta_row * problem.scale), 0.0)));
+    aqk_next.Set(item, ToBF16(Select(causal, scores * (beta_row * problem.scale), 0.0)));
     const Value k0 = widen(Rows(x0[p], kBlock, kBlock)), k1 = Rows(x1[p], kBlock, kBlock);
     const Value minus = -beta_row;
     Require(l_read[p], "l_both is overwritten before stage B has copied it");
     l_both.Set(
-        pair,
+        item,
         ToBF16(Concat({Select(strictly_lower, Select(low_lanes, k0, k1) * minus, 0.0), k1 * minus},
                       0)));
   };

@@ -51,8 +51,8 @@ void Kernel::PrepareLevels() {
 }
 
 // G of both heads, [64, 256]; or the exponents of a fine level.
-Value Kernel::LevelSums(int pair, int matrix) const {
-  return Dot(level_sums.Get(matrix), gate_hi_lo[static_cast<size_t>(pair)]);
+Value Kernel::LevelSums(int item, int matrix) const {
+  return Dot(level_sums.Get(matrix), gate_hi_lo[static_cast<size_t>(item)]);
 }
 
 namespace {
@@ -72,8 +72,8 @@ Value CoarseExponents(Value g, int level) {
 
 }  // namespace
 
-Pair Kernel::LoadKeys(const Ref& buffer, int pair) const {
-  Pair x = LoadPair(buffer, pair);
+Pair Kernel::LoadKeys(const Ref& buffer, int item) const {
+  Pair x = LoadPair(buffer, item);
   if (problem.qk_l2norm) {
     for (Value& head : x.head) {
       head = head * BroadcastTo(Rsqrt(ReduceSum(head * head, 1) + 1e-6), {kChunk, kDim});
@@ -83,12 +83,12 @@ Pair Kernel::LoadKeys(const Ref& buffer, int pair) const {
 }
 
 // The operands of one level, and what its product gives.
-void Kernel::LevelOperands(int pair, int level) {
-  const Builder::Label label(b, "intra_chunk", 2 * pair);
-  const auto p = static_cast<size_t>(pair);
-  const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
+void Kernel::LevelOperands(int item, int level) {
+  const Builder::Label label(b, "intra_chunk", 2 * item);
+  const auto p = static_cast<size_t>(item);
+  const Pair qq = LoadKeys(q_in, item), kk = LoadKeys(k_in, item);
   Value decay_of;  // [64, 256]
-  if (level < kFine) decay_of = Exp2(LevelSums(pair, level));
+  if (level < kFine) decay_of = Exp2(LevelSums(item, level));
   if (level >= kFine && level < kLevels) decay_of = Exp2(CoarseExponents(prefix[p], level));
   for (int h = 0; h < 2; ++h) {
     Value q_of = qq.head[h], k_of = kk.head[h];
@@ -102,9 +102,9 @@ void Kernel::LevelOperands(int pair, int level) {
   }
 }
 
-void Kernel::LevelProduct(int pair, int level) {
-  const Builder::Label label(b, "intra_chunk", 2 * pair);
-  const auto p = static_cast<size_t>(pair);
+void Kernel::LevelProduct(int item, int level) {
+  const Builder::Label label(b, "intra_chunk", 2 * item);
+  const auto p = static_cast<size_t>(item);
   const Value zero = b->Constant(DType::kBF16, 0, {kBlock, kDim});
   const Value k0 = k_up[p].head[0], k1 = k_up[p].head[1];
   const auto block = [&](int64_t from) {  // keys of one block, [64, 256]
@@ -136,49 +136,49 @@ void Kernel::LevelProduct(int pair, int level) {
 }
 
 // For inter_chunk and output: qk = [scale q 2^G; k 2^G], kg = k 2^(G_last - G), 2^G_last.
-void Kernel::UnboundedEnds(int pair) {
-  const Builder::Label label(b, "intra_chunk", 2 * pair);
-  const auto p = static_cast<size_t>(pair);
-  const Pair qq = LoadKeys(q_in, pair), kk = LoadKeys(k_in, pair);
+void Kernel::UnboundedEnds(int item) {
+  const Builder::Label label(b, "intra_chunk", 2 * item);
+  const auto p = static_cast<size_t>(item);
+  const Pair qq = LoadKeys(q_in, item), kk = LoadKeys(k_in, item);
   Require(qk_read[p], "qk_next is overwritten before stage C has copied it");
   std::vector<Value> keys[2];
   for (int h = 0; h < 2; ++h) {
     const Value g = Cols(prefix[p], h * kDim, kDim), last = Rows(g, kChunk - 1, 1);
     const Value up = Exp2(g), down = Exp2(BroadcastTo(last, {kChunk, kDim}) - g);
-    qk_next.Set(2 * pair + h,
+    qk_next.Set(2 * item + h,
                 ToBF16(Concat({qq.head[h] * up * problem.scale, kk.head[h] * up}, 0)));
     const Value kd = ToBF16(kk.head[h] * down);
     keys[0].push_back(Rows(kd, 0, kBlock));
     keys[1].push_back(Rows(kd, kBlock, kBlock));
-    Store(decay_new.Rows(2 * pair + h, 1), Rows(up, kChunk - 1, 1));
+    Store(decay_new.Rows(2 * item + h, 1), Rows(up, kChunk - 1, 1));
   }
-  kg_next.Set(pair, Concat({keys[0][0], keys[0][1], keys[1][0], keys[1][1]}, 0));
-  Store(beta_next.Rows(pair, 1), BetaRow(pair));
+  kg_next.Set(item, Concat({keys[0][0], keys[0][1], keys[1][0], keys[1][1]}, 0));
+  Store(beta_next.Rows(item, 1), BetaRow(item));
 }
 
 std::vector<Stage> Kernel::IntraChunkUnbounded() {
   std::vector<Stage> stages;
-  stages.push_back([this](int pair) {
-    const Builder::Label label(b, "intra_chunk", 2 * pair);
-    prefix[static_cast<size_t>(pair)] = LevelSums(pair, kFine);
+  stages.push_back([this](int item) {
+    const Builder::Label label(b, "intra_chunk", 2 * item);
+    prefix[static_cast<size_t>(item)] = LevelSums(item, kFine);
   });
   const auto add_level = [&](int level) {
-    stages.push_back([this, level](int pair) { LevelOperands(pair, level); });
-    stages.push_back([this, level](int pair) { LevelProduct(pair, level); });
+    stages.push_back([this, level](int item) { LevelOperands(item, level); });
+    stages.push_back([this, level](int item) { LevelProduct(item, level); });
   };
   for (int level = kLevels - 1; level >= kFine; --level) add_level(level);
-  stages.push_back([this](int pair) { UnboundedEnds(pair); });
+  stages.push_back([this](int item) { UnboundedEnds(item); });
   for (int level = kFine - 1; level >= 0; --level) add_level(level);
   add_level(kLevels);
-  stages.push_back([this](int pair) {
-    const Builder::Label label(b, "intra_chunk", 2 * pair);
-    const auto p = static_cast<size_t>(pair);
-    const Value beta_row = BetaRow(pair), minus = -beta_row;
-    aqk_next.Set(pair, ToBF16(x0[p] * (beta_row * problem.scale)));
+  stages.push_back([this](int item) {
+    const Builder::Label label(b, "intra_chunk", 2 * item);
+    const auto p = static_cast<size_t>(item);
+    const Value beta_row = BetaRow(item), minus = -beta_row;
+    aqk_next.Set(item, ToBF16(x0[p] * (beta_row * problem.scale)));
     Require(l_read[p], "l_both is overwritten before stage B has copied it");
     // The diagonal blocks as a quad, then the block below them in the first 64 lanes.
     const Value upper = Rows(x1[p], 0, kBlock), lower = Rows(x1[p], kBlock, kBlock);
-    l_both.Set(pair, ToBF16(Concat({Select(low_lanes, upper, lower) * minus, lower * minus}, 0)));
+    l_both.Set(item, ToBF16(Concat({Select(low_lanes, upper, lower) * minus, lower * minus}, 0)));
   });
   return stages;
 }

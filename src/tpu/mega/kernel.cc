@@ -13,6 +13,13 @@ bool FitsBlocks(const TpuProblem& p) {
   return p.gate == KDA_GATE_BOUNDED && kBlock / 2 * -p.lower_bound / std::log(2.0) <= 126;
 }
 
+// Two chunks a step where nothing has to leave the chip between them: the ramps at a step's ends, where
+// the matrix units wait, then come half as often.
+int UnrollOf(const TpuProblem& p, const MegaOptions& o) {
+  if (p.checkpoint_every > 0) return 1;
+  return o.unroll;
+}
+
 }  // namespace
 
 Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
@@ -22,6 +29,10 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
       heads(MegaHeadGroup(p.heads)),
       groups(heads == 0 ? 0 : p.heads / heads),
       pairs(static_cast<int>(heads / 2)),
+      unroll(UnrollOf(p, o)),
+      items(unroll * pairs),
+      ring(8 * unroll),
+      state_ring(3 * unroll),
       copy_rows(std::min(kChunk, p.tokens)),
       bounded(FitsBlocks(p)) {
   if (heads == 0) throw ir::BuildError("mega: the number of heads must be a multiple of 8");
@@ -57,17 +68,17 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   }
   if (p.slots > 0 && p.initial_state && p.final_state) b->Alias("initial_state", "final_state");
 
-  const Shape in = {2, kBufferRows, heads, kDim};
+  const Shape in = {2, unroll, kBufferRows, heads, kDim};
   q_in = b->Scratch("q_in", bf16, in);
   k_in = b->Scratch("k_in", bf16, in);
   v_in = b->Scratch("v_in", bf16, in);
   g_in = b->Scratch("g_in", bf16, in);
-  beta_in = b->Scratch("beta_in", p.beta_dtype, {2, heads, kBetaWindow});
-  o_out = b->Scratch("o_out", bf16, {2, kChunk, heads, kDim});
-  state = b->Scratch("state", f32, {kStateRing + 1, heads, kDim, kDim});
+  beta_in = b->Scratch("beta_in", p.beta_dtype, {2, unroll, heads, kBetaWindow});
+  o_out = b->Scratch("o_out", bf16, {2, unroll, kChunk, heads, kDim});
+  state = b->Scratch("state", f32, {state_ring + 1, heads, kDim, kDim});
   gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});
   gate_shift = b->Scratch("gate_shift", f32, {heads, kDim});
-  beta_lanes = b->Scratch("beta_lanes", f32, {heads, kDim});
+  beta_lanes = b->Scratch("beta_lanes", f32, {unroll * heads, kDim});
   if (bounded) {
     prefix_matrix = Packed(b, "prefix_matrix", 1, 80);
   } else {
@@ -75,7 +86,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
     level_map = b->Scratch("level_map", i32, {kChunk, kDim});
   }
   level_masks = Packed(b, "level_masks", 6, kBlock);
-  const int64_t P = pairs;
+  const int64_t P = items;
   l_both = Packed(b, "l_both", P, 64);
   l_diag = Packed(b, "l_diag", P, 64);
   l_off = Packed(b, "l_off", P, 32);
@@ -88,28 +99,28 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   kg = Packed(b, "kg", P, 128);
   aqk_next = Packed(b, "aqk_next", P, 64);
   aqk = Packed(b, "aqk", P, 64);
-  decay_new = b->Scratch("decay_new", f32, {heads, kDim});
-  decay_next = b->Scratch("decay_next", f32, {heads, kDim});
-  decay = b->Scratch("decay", f32, {heads, kDim});
-  decay_wide = b->Scratch("decay_wide", f32, {heads, kDim, kDim});
+  decay_new = b->Scratch("decay_new", f32, {unroll * heads, kDim});
+  decay_next = b->Scratch("decay_next", f32, {unroll * heads, kDim});
+  decay = b->Scratch("decay", f32, {unroll * heads, kDim});
+  decay_wide = b->Scratch("decay_wide", f32, {unroll * heads, kDim, kDim});
   beta_next = b->Scratch("beta_next", f32, {P, kDim});
   beta_now = b->Scratch("beta_now", f32, {P, kDim});
   for (Ref* field : {&table.token, &table.valid, &table.rows, &table.first, &table.last,
                      &table.sequence, &table.state}) {
-    *field = b->ScratchSmem("table_" + std::to_string(field - &table.token), i32, {kRing});
+    *field = b->ScratchSmem("table_" + std::to_string(field - &table.token), i32, {ring});
   }
   walk = b->ScratchSmem("walk", i32, {5});
   if (p.checkpoint_every > 0) {
-    table.checkpoint = b->ScratchSmem("table_checkpoint", i32, {kRing});
+    table.checkpoint = b->ScratchSmem("table_checkpoint", i32, {ring});
     checkpoint_semaphore = b->Semaphores("checkpoint_semaphore", 1);
   }
   in_semaphore = b->Semaphores("in_semaphore", 2);
   v_semaphore = b->Semaphores("v_semaphore", 2);
   o_semaphore = b->Semaphores("o_semaphore", 2);
-  state_in_semaphore = b->Semaphores("state_in_semaphore", kStateRing + 1);
-  state_out_semaphore = b->Semaphores("state_out_semaphore", kStateRing + 1);
+  state_in_semaphore = b->Semaphores("state_in_semaphore", state_ring + 1);
+  state_out_semaphore = b->Semaphores("state_out_semaphore", state_ring + 1);
 
-  const auto n = static_cast<size_t>(pairs);
+  const auto n = static_cast<size_t>(items);
   for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update, &kg_columns})
     values->resize(n);
   for (auto* values : {&exponents, &q_up, &k_up, &k_down, &k_cross, &read, &v_pair}) {
@@ -117,17 +128,25 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   }
 }
 
-Pair Kernel::LoadPair(const Ref& buffer, int pair) const {
+Ref Kernel::StateOf(int item, int e) const {
+  return state.At(
+      {Index(state_c[static_cast<size_t>(ChunkOf(item))]), Index(2 * PairOf(item) + e)});
+}
+
+Pair Kernel::LoadPair(const Ref& buffer, int item) const {
   // A word of the buffer holds two heads of one token: a pair is every (heads / 2)th row.
   const int64_t stride = heads / 2;
-  const Ref words = buffer.At(Index(slot)).Words().Reshape({kBufferRows * stride, kDim});
-  const Value w = LoadStrided(words, (kBufferRows - kChunk) * stride + pair, kChunk, stride);
+  const Ref words =
+      buffer.At({Index(slot), Index(ChunkOf(item))}).Words().Reshape({kBufferRows * stride, kDim});
+  const Value w =
+      LoadStrided(words, (kBufferRows - kChunk) * stride + PairOf(item), kChunk, stride);
   return {{Bits(w << 16, DType::kF32), Bits(w & 0xffff0000u, DType::kF32)}};
 }
 
-void Kernel::StorePair(int pair, Value low, Value high) const {
-  const Ref words = o_out.At(slot).Words().Reshape({kChunk * heads / 2, kDim});
-  StoreStrided(words, pair, heads / 2, PackPair(low, high));
+void Kernel::StorePair(int item, Value low, Value high) const {
+  const Ref words =
+      o_out.At({Index(slot), Index(ChunkOf(item))}).Words().Reshape({kChunk * heads / 2, kDim});
+  StoreStrided(words, PairOf(item), heads / 2, PackPair(low, high));
 }
 
 }  // namespace kda::tpu::mega

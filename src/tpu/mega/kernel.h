@@ -21,10 +21,7 @@ using ir::Ref;
 using ir::Shape;
 using ir::Value;
 
-inline constexpr int64_t kBlock = 32;  // rows of a block: half a chunk
-inline constexpr int64_t kRing = 8;    // chunks whose table entries are kept
-inline constexpr int64_t kStateRing =
-    3;  // sequences whose states are on chip; one more is a dummy's
+inline constexpr int64_t kBlock = 32;        // rows of a block: half a chunk
 inline constexpr int64_t kBetaWindow = 256;  // tokens of beta fetched for a chunk
 inline constexpr int64_t kBufferRows = 128;  // a chunk's rows are the last 64; see Copies
 
@@ -84,6 +81,9 @@ struct Kernel {
   void WalkToCheckpoint(const Index& at, Value rows, Value valid, Value live, Value ends);
   void WalkTo(Value chunk);  // fills the entry of the chunk after those so far
   Value Entry(const Ref& field, Value chunk) const;
+  // Chunk u of a step in stage A, and in stage C.
+  Value ChunkA(Value of_step, int u) const { return of_step * unroll + u; }
+  Value ChunkC(Value of_step, int u) const { return (of_step - 2.0) * unroll + u; }
   void StartInputs(Value step, Value slot);
   void WaitInputs(Value slot);
   void MakeZeros(Value step);
@@ -92,16 +92,21 @@ struct Kernel {
   void MoveStateIn(Value step);
   void MoveStateOut(Value step);
   void StoreCheckpoint(Value step);
+  void ForPieces(Value rows, const std::function<void(Value from, int64_t n)>& body);
   void StartOutput(Value step);
   void WaitOutput(Value step);
   void ZeroUnowned(Value from);
   void Finish(Value steps);
 
-  // Rows of heads 2 pair and 2 pair + 1 of the chunk in a buffer, in fp32, and back.
-  Pair LoadPair(const Ref& buffer, int pair) const;
-  void StorePair(int pair, Value low, Value high) const;
+  // An item is a pair of heads of one of the step's chunks: item = u * pairs + pair. Its rows in a
+  // buffer, in fp32, and back.
+  int ChunkOf(int item) const { return item / pairs; }
+  int PairOf(int item) const { return item % pairs; }
+  Ref StateOf(int item, int e) const;  // [128, 128]
+  Pair LoadPair(const Ref& buffer, int item) const;
+  void StorePair(int item, Value low, Value high) const;
 
-  // The stages, in the order of their names' files; each returns its steps.
+  // The stages, in the order of their names' files; each returns what it does to an item.
   void PrepareConstants();
   void PrepareStep();
   Value BetaStart(Value chunk) const;  // the window's first token
@@ -131,8 +136,12 @@ struct Kernel {
   const int64_t heads;   // of a step
   const int64_t groups;  // of heads
   const int pairs;
-  const int64_t copy_rows;  // of a chunk that one copy moves: 64, or all there are
-  bool bounded;             // exponents of a block fit fp32 (see gate_cumsum.cc)
+  const int unroll;          // chunks of a step
+  const int items;           // unroll * pairs
+  const int64_t ring;        // chunks whose table entries are kept
+  const int64_t state_ring;  // sequences whose states are on chip; one more is the dummies'
+  const int64_t copy_rows;   // of a chunk that one copy moves: 64, or all there are
+  bool bounded;              // exponents of a block fit fp32 (see gate_cumsum.cc)
 
   // Arguments.
   Ref cu_seqlens, initial_slots, final_slots;
@@ -140,21 +149,21 @@ struct Kernel {
   Ref o, final_state, checkpoints;
 
   // Scratch.
-  Ref q_in, k_in, v_in, g_in;  // [2, kBufferRows, heads, 128] bf16
-  Ref beta_in;                 // [2, heads, kBetaWindow]
-  Ref o_out;                   // [2, 64, heads, 128] bf16
-  Ref state;                   // [kStateRing + 1, heads, 128, 128] fp32
+  Ref q_in, k_in, v_in, g_in;  // [2, unroll, kBufferRows, heads, 128] bf16
+  Ref beta_in;                 // [2, unroll, heads, kBetaWindow]
+  Ref o_out;                   // [2, unroll, 64, heads, 128] bf16
+  Ref state;                   // [state_ring + 1, heads, 128, 128] fp32
   Ref gate_scale, gate_shift;  // [heads, 128]
-  Ref beta_lanes;              // [heads, 128]: beta along the lanes of a pair
+  Ref beta_lanes;              // [unroll * heads, 128]: beta along the lanes of a pair
   Packed prefix_matrix;        // [1][80, 128]; unbounded gates:
   Packed level_sums;           // [4][64, 128]
   Ref level_map;               // [64, 128]
   Packed level_masks;          // [6][32, 128]
   Packed l_both, l_diag, l_off, t_work, t_done, product;
   Packed qk_next, qk, kg_next, kg, aqk_next, aqk;
-  Ref decay_new, decay_next, decay;  // [heads, 128]: e^G[last]
-  Ref decay_wide;                    // [heads, 128, 128]: decay down the rows of a state
-  Ref beta_next, beta_now;           // [pairs, 128]
+  Ref decay_new, decay_next, decay;  // [unroll * heads, 128]: e^G[last]
+  Ref decay_wide;                    // [unroll * heads, 128, 128]: decay down the rows of a state
+  Ref beta_next, beta_now;           // [items, 128]
   ChunkTable table;
   Ref walk;  // SMEM: the next chunk's sequence, its offset in it, its place in the ring of states
   Ref in_semaphore, v_semaphore, o_semaphore, state_in_semaphore, state_out_semaphore,
@@ -163,18 +172,18 @@ struct Kernel {
   // Of the step being written.
   Value step, slot, head0;
   Value group;
-  Value valid_a, valid_c, state_c;
+  std::vector<Value> valid_a, valid_c, state_c;     // per chunk of the step
   Value row, lane;                                  // iota [64, 128]
   Value causal, low_lanes;                          // masks
   Value strictly_lower;                             // of a 32-row quad
   Value lanes_h0, lanes_h1, lanes_low, lanes_high;  // word masks [16, 128]
-  Value decay_columns;                              // [128, heads]
+  Value decay_columns;                              // [128, unroll * heads]
   std::vector<Value> gate_hi_lo, prefix, x0, x1;
   std::vector<Pair> exponents, q_up, k_up, k_down, k_cross;
   std::vector<Pair> read, v_pair;
   std::vector<Value> v_new, update, kg_columns;
   // What an order of emission must respect: a pair's memory is read before it is written again.
-  std::vector<bool> qk_read, l_read, t_read;
+  std::vector<bool> qk_read, l_read, t_read, state_done;
 };
 
 }  // namespace kda::tpu::mega

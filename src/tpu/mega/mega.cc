@@ -49,9 +49,14 @@ void PrepareMasks(Kernel* kernel) {
 }  // namespace
 
 void Kernel::PrepareStep() {
-  valid_a = Entry(table.valid, step);
-  valid_c = Entry(table.valid, step - 2.0);
-  state_c = Entry(table.state, step - 2.0);
+  valid_a.clear();
+  valid_c.clear();
+  state_c.clear();
+  for (int u = 0; u < unroll; ++u) {
+    valid_a.push_back(Entry(table.valid, ChunkA(step, u)));
+    valid_c.push_back(Entry(table.valid, ChunkC(step, u)));
+    state_c.push_back(Entry(table.state, ChunkC(step, u)));
+  }
 }
 
 void Kernel::FinishStep() {
@@ -68,31 +73,36 @@ void WriteStep(Kernel* k) {
   k->PrepareStep();
   k->WaitStates(k->step);
   k->WaitInputs(k->slot);
+  k->WaitOutput(k->step - 2.0);
   k->MakeZeros(k->step);
   PrepareMasks(k);
   k->decay_columns = Transpose(Load(k->decay));
-  const auto count = static_cast<size_t>(k->pairs);
-  k->qk_read.assign(count, false);
-  k->l_read.assign(count, false);
-  k->t_read.assign(count, false);
+  const auto count = static_cast<size_t>(k->items);
+  for (auto* done : {&k->qk_read, &k->l_read, &k->t_read, &k->state_done}) {
+    done->assign(count, false);
+  }
 
   const auto join = [](std::vector<Stage> a, const std::vector<Stage>& b) {
     a.insert(a.end(), b.begin(), b.end());
     return a;
   };
   const MegaOptions& o = k->options;
-  const std::vector<Step> a = Skewed(
-      k->pairs, join(k->GateCumsum(), k->bounded ? k->IntraChunk() : k->IntraChunkUnbounded()),
-      o.lag_a);
-  const std::vector<Step> c = Skewed(k->pairs, join(k->InterChunk(), k->Output()), o.lag_c);
-  const std::vector<Step> b = StageMajor(k->pairs, k->Solve());
-  const std::vector<Step> d = StageMajor(static_cast<int>(k->heads), k->WidenDecay());
+  const std::vector<Stage> intra = k->bounded ? k->IntraChunk() : k->IntraChunkUnbounded();
+  const std::vector<Step> a = Skewed(k->items, join(k->GateCumsum(), intra), o.lag_a);
+  const std::vector<Stage> recurrence = join(k->InterChunk(), k->Output());
+  // A chunk's state passes through all stages before the step's next chunk reads it.
+  const int most = k->pairs / (static_cast<int>(recurrence.size()) - 1);
+  const int lag_c = k->unroll == 1 ? o.lag_c : std::min(o.lag_c, std::max(most, 1));
+  const std::vector<Step> c = Skewed(k->items, recurrence, lag_c);
+  const std::vector<Step> b =
+      o.lag_b > 0 ? Skewed(k->items, k->Solve(), o.lag_b) : StageMajor(k->items, k->Solve());
   const Step beta = [k] { k->PrepareBeta(); };
   const Step copies = [k] {
     k->MoveStateIn(k->step);
     k->StartInputs(k->step + 1.0, 1.0 - k->slot);
-    k->WalkTo(k->step + 2.0);
+    for (int u = 0; u < k->unroll; ++u) k->WalkTo(k->ChunkA(k->step + 2.0, u));
   };
+  const std::vector<Step> d = StageMajor(2 * k->items, k->WidenDecay());
   Merge({{{beta}, o.beta, o.beta},
          {{copies}, o.copies, o.copies},
          {d, o.start_d, o.end_d},
@@ -101,7 +111,6 @@ void WriteStep(Kernel* k) {
          {a, o.start_a, o.end_a}});
 
   k->FinishStep();
-  k->WaitOutput(k->step - 1.0);
   k->StartOutput(k->step);
   k->StoreCheckpoint(k->step);
   k->MoveStateOut(k->step);
@@ -123,10 +132,9 @@ ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& option
   const Value chunks = kernel.CountChunks();
   kernel.StartWalk();
   const Value zero = builder.Constant(DType::kI32, 0);
-  kernel.WalkTo(zero);
-  kernel.WalkTo(zero + 1.0);
+  for (int chunk = 0; chunk < 2 * kernel.unroll; ++chunk) kernel.WalkTo(zero + chunk);
   kernel.StartInputs(zero, zero);
-  const Value steps = chunks + 2.0;
+  const Value steps = kernel.unroll == 1 ? chunks + 2.0 : ir::ShiftRight(chunks + 1.0, 1) + 2.0;
   const ir::Builder::Label steps_label(&builder, "steps");
   builder.For(0, Index(steps), [&](Value step) {
     kernel.step = step;

@@ -20,6 +20,7 @@
 namespace kda::tpu {
 
 struct MegaOptions {
+  int unroll = 2;  // chunks of a step; 1 with checkpoints
   // The order of emission (mega/emission.h): where each stage's track lies and how far its pairs of
   // heads are apart. Found by search for v6e at 16 heads.
   double start_a = 0.16, end_a = 1.14;
@@ -28,7 +29,7 @@ struct MegaOptions {
   double start_d = 0.0, end_d = 0.5;
   double beta = 0.1;    // where beta is put along the lanes
   double copies = 0.3;  // where the next chunk's copies are started
-  int lag_a = 4, lag_c = 5;
+  int lag_a = 4, lag_b = 0, lag_c = 5;  // 0: stage by stage
 };
 
 // Throws ir::BuildError where the problem is one the kernel does not take.

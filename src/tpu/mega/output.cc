@@ -16,19 +16,20 @@ std::vector<Stage> Kernel::WidenDecay() {
 }
 
 std::vector<Stage> Kernel::Output() {
-  return {[this](int pair) {
-    const Builder::Label label(b, "output", 2 * pair);
-    const auto p = static_cast<size_t>(pair);
+  return {[this](int item) {
+    const auto p = static_cast<size_t>(item);
+    const Builder::Label label(b, "output", 2 * item);
     const Value r = update[p];
     const auto part = [&](int64_t row, int64_t rows, int e) {
       return Cols(Rows(r, row, rows), e * kDim, kDim);
     };
-    StorePair(pair, Rows(read[p].head[0], 0, kChunk) + part(0, kChunk, 0),
+    StorePair(item, Rows(read[p].head[0], 0, kChunk) + part(0, kChunk, 0),
               Rows(read[p].head[1], 0, kChunk) + part(0, kChunk, 1));
     for (int e = 0; e < 2; ++e) {
-      const Ref s = state.At({Index(state_c), Index(2 * pair + e)});
-      Store(s, Load(s) * Load(decay_wide.At(2 * pair + e)) + part(kChunk, kDim, e));
+      const Ref s = StateOf(item, e);
+      Store(s, Load(s) * Load(decay_wide.At(2 * item + e)) + part(kChunk, kDim, e));
     }
+    state_done[p] = true;
   }};
 }
 
