@@ -84,6 +84,23 @@ TEST(EvaluatorMemory, OddRowsOfBF16) {
   for (int64_t c = 0; c < 3; ++c) ASSERT_EQ(result[1].Get(c), in.At({1, 6, c}));
 }
 
+// A part that begins at an odd row, and a part of it.
+TEST(EvaluatorMemory, OddRowsOfOddRows) {
+  const Array in = NormalArray(DType::kBF16, {8, 3}, 3);
+  for (const int64_t start : {0, 1, 2}) {
+    Builder b("odd");
+    b.Grid({1});
+    const Ref x = b.InputVmem("x", DType::kBF16, in.shape());
+    const Ref out = b.Output("out", DType::kBF16, {2, 3}, {2, 3}, ZeroMap(&b, 2));
+    const Ref part(
+        &b, b.Emit(Op::kRefSlice, {DType::kBF16, {5, 3}, Space::kVmem}, {x.Node(), -1, -1}, {3, 0})
+                .node());
+    Store(out, Load(part.Rows(start, 2)));
+    const Array result = Evaluate(b.Take(), {in})[0];
+    for (int64_t i = 0; i < 6; ++i) ASSERT_EQ(result.Get(i), in.At({3 + start + i / 3, i % 3}));
+  }
+}
+
 TEST(EvaluatorMemory, ReshapedWordsAndStrides) {
   // Two tokens of 8 heads: words [token, pair of heads, c]; every fourth row is one pair.
   const Array in = NormalArray(DType::kBF16, {3, 8, 4}, 4);

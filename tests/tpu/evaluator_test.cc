@@ -77,7 +77,7 @@ TEST(Evaluator, ArithmeticOfFloats) {
 
 // Constants take another path: on either side.
 TEST(Evaluator, ArithmeticWithConstants) {
-  const Array a = Array::F32({1, 50}, Edges());
+  const Array a = Array::F32({1, static_cast<int64_t>(Edges().size())}, Edges());
   for (const double constant : {1.5, -0.0, 1e-40}) {
     for (const BinaryCase& c : kBinary) {
       for (const bool left : {false, true}) {

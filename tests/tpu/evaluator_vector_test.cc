@@ -201,7 +201,7 @@ TEST(EvaluatorVector, ReductionsSeeNaN) {
 
 TEST(EvaluatorVector, PackedPairs) {
   // A tie, a carry into the exponent, a NaN whose payload lies in the low bits, a subnormal, -0.
-  const std::vector<float> low = {1.0f, 0x1.01p0f, 0x1.ffp0f, -0.0f, NAN, 1e-40f};
+  const std::vector<float> low = {1.0f, 0x1.01p0f, 0x1.ffp0f, -0.0f, NaNOfLowBits(), 1e-40f};
   const std::vector<float> high = {-2.0f, 0x1.03p0f, 3.4e38f, 7.0f, INFINITY, -1.0f};
   const Array a = Array::F32({1, 6}, low), b = Array::F32({1, 6}, high);
   const Array words =

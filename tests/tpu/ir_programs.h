@@ -73,9 +73,18 @@ inline bool Same(double a, double b) {
   return a == b && std::signbit(a) == std::signbit(b);
 }
 
+// A NaN that bf16 must not make an infinity of by dropping bits.
+inline float NaNOfLowBits() {
+  const uint32_t bits = 0x7f800001u;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 inline std::vector<float> Edges() {
   const float inf = std::numeric_limits<float>::infinity();
-  std::vector<float> edges = {0.0f, 1.0f, 3.0f, 0.1f, 1.5e-5f, 255.5f, 1e-40f, inf, NAN};
+  std::vector<float> edges = {0.0f,   1.0f,   3.0f, 0.1f, 1.5e-5f,
+                              255.5f, 1e-40f, inf,  NAN,  NaNOfLowBits()};
   for (float x :
        {0x1.01p0f, 0x1.03p0f, 0x1.008p0f, 0x1.018p0f, 0x1.00ffp0f,  // ties of bf16, and beside
         0x1p-126f, 0x1.fep-127f, 0x1.fffffep-127f, 0x1p-149f, 0x1.fffffep127f, 0x1.ffp127f,
