@@ -144,6 +144,24 @@ TEST(EvaluatorAlias, CopiesInPlace) {
   for (int64_t i = 0; i < 8; ++i) ASSERT_EQ(y.f32()[i], i / 2 == 2 ? x.f32()[i] + 1 : x.f32()[i]);
 }
 
+// A block that stays is not fetched again: the kernel sees what was there at first.
+TEST(EvaluatorAlias, BlocksThatStayAreFetchedOnce) {
+  const Array x = NormalArray(DType::kF32, {2, 2}, 1);
+  Builder b("stays");
+  b.Grid({3});
+  const Ref in = b.Input("x", DType::kF32, {2, 2}, {2, 2}, ZeroMap(&b, 2));
+  const Ref out = b.Output("y", DType::kF32, {2, 2});
+  const Ref s = b.Scratch("s", DType::kF32, {2, 2}), semaphore = b.Semaphores("semaphore", 1);
+  b.Alias("x", "y");
+  Store(s, Load(in) * 2.0);
+  StartCopy(s, out, semaphore);
+  WaitCopy(s, out, semaphore);
+  const Program program = b.Take();
+  EXPECT_EQ(Message(program, {x}), "");
+  const Array y = Evaluate(program, {x})[0];
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(y.Get(i), 2 * x.Get(i));
+}
+
 // Blocks are fetched a step ahead: what the step before writes comes too late, or just in time.
 TEST(EvaluatorAlias, AFetchAheadRacesWithWrites) {
   const auto program = [](bool pipelined, bool by_copy) {
@@ -282,6 +300,24 @@ TEST(EvaluatorCopies, SourcesAreNotWritten) {
   both.Wait(both.s, both.y.Rows(0, 4));
   Store(both.s, 0.0);
   EXPECT_MESSAGE(both.Message(), "writes s[0, 0] of f32 4x2, which a copy that is not over reads");
+}
+
+TEST(EvaluatorCopies, ManyReadersAreCounted) {
+  for (const int64_t readers : {63, 64}) {
+    Builder b("many");
+    const Ref s = b.Scratch("s", DType::kF32, {1, 2}), t = b.Scratch("t", DType::kF32, {64, 1, 2});
+    const Ref semaphore = b.Semaphores("semaphore", 1);
+    Store(s, 1.0);
+    for (int64_t i = 0; i < readers; ++i) StartCopy(s, t.At(i), semaphore);
+    for (int64_t i = 0; i < readers; ++i) WaitCopy(s, t.At(i), semaphore);
+    Store(s, 1.0);
+    const std::string message = Message(b.Take(), {});
+    if (readers == 63) {
+      EXPECT_EQ(message, "");
+    } else {
+      EXPECT_MESSAGE(message, "more copies of s at once than can be followed");
+    }
+  }
 }
 
 TEST(EvaluatorCopies, HalvesOfWordsAreToldApart) {

@@ -187,15 +187,17 @@ TEST(EvaluatorVector, Reductions) {
   }
 }
 
-TEST(EvaluatorVector, ReductionsSeeNaN) {
-  const Array in = Array::F32({2, 3}, {1, NAN, 3, -INFINITY, -INFINITY, -INFINITY});
+TEST(EvaluatorVector, ReductionsSeeNaNAndFlush) {
+  const Array in =
+      Array::F32({3, 3}, {1, NAN, 3, -INFINITY, -INFINITY, -INFINITY, -1e-40f, 1e-40f, -1e-40f});
   for (const bool sum : {true, false}) {
     const Array out =
-        RunWhole({in}, DType::kF32, {2, 1}, [&](Builder*, const std::vector<Value>& v) {
+        RunWhole({in}, DType::kF32, {3, 1}, [&](Builder*, const std::vector<Value>& v) {
           return sum ? ReduceSum(v[0], 1) : ReduceMax(v[0], 1);
         });
     EXPECT_TRUE(std::isnan(out.Get(0)));
     EXPECT_EQ(out.Get(1), -INFINITY);
+    EXPECT_TRUE(Same(out.Get(2), 0.0));
   }
 }
 
