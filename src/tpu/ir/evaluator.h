@@ -10,6 +10,7 @@
 // ahead when pipelined, written back in the step after their last one; what lies outside the array is
 // NaN on the way in and dropped on the way out. A copy is over when every byte started on its semaphore
 // has been waited for: until then its destination is not read or written, its source not written.
+// Copies carry what was never written along as such; a load of it is an error even where a mask drops it.
 #ifndef KDA_TPU_IR_EVALUATOR_H_
 #define KDA_TPU_IR_EVALUATOR_H_
 
