@@ -1,0 +1,361 @@
+#include "tpu/mega_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "support/generator.h"
+
+namespace kda::test {
+
+namespace {
+
+using tpu::ir::Array;
+using tpu::ir::DType;
+using tpu::ir::Shape;
+
+constexpr int64_t kDim = 128;
+
+std::vector<float> Floats(const std::vector<double>& x) { return {x.begin(), x.end()}; }
+
+std::vector<int32_t> Ints(const std::vector<int64_t>& x) { return {x.begin(), x.end()}; }
+
+std::vector<int64_t> OffsetsOf(const Case& c) {
+  return c.cu.empty() ? std::vector<int64_t>{0, c.T} : c.cu;
+}
+
+int64_t Capacity(const Case& c, const MegaRun& run) { return std::max(c.T, run.capacity); }
+
+// Errors and norms of a part of a tensor, added up.
+struct Sums {
+  double error = 0, norm = 0, count = 0;
+  void Add(double x, double reference) {
+    error += (x - reference) * (x - reference);
+    norm += reference * reference;
+    count += 1;
+  }
+  void Add(const Sums& s) {
+    error += s.error;
+    norm += s.norm;
+    count += s.count;
+  }
+  double RelF(double least_norm = 0) const {
+    if (error == 0) return 0;
+    return std::sqrt(error / std::max(norm, least_norm));
+  }
+};
+
+// The parts of a tensor, and all of it.
+struct Errors {
+  std::vector<Sums> parts;
+  Sums whole;
+  double largest = 0, largest_reference = 0;
+  bool finite = true;
+
+  void Add(Sums* part, double x, double reference) {
+    if (!std::isfinite(x)) finite = false;
+    part->Add(x, reference);
+    largest = std::max(largest, std::fabs(x - reference));
+    largest_reference = std::max(largest_reference, std::fabs(reference));
+  }
+  void Close(const Sums& part) {
+    parts.push_back(part);
+    whole.Add(part);
+  }
+  // A part below the average is measured against it: it may be what is left of larger numbers.
+  double WorstPart() const {
+    double worst = 0;
+    for (const Sums& p : parts) {
+      worst = std::max(worst, p.RelF(whole.norm * p.count / std::max(whole.count, 1.0)));
+    }
+    return worst;
+  }
+};
+
+bool Live(const Case& c, int64_t n) {
+  return c.slots.empty() || c.slots[static_cast<size_t>(n)] >= 0;
+}
+
+Errors OutputErrors(const Case& c, const MegaResult& result, const Oracle& oracle) {
+  Errors errors;
+  for (int64_t n = 0; n < c.Sequences(); ++n) {
+    if (!Live(c, n)) continue;
+    for (int64_t h = 0; h < c.H; ++h) {
+      Sums part;
+      for (int64_t t = c.First(n); t < c.First(n) + c.Length(n); ++t) {
+        for (int64_t d = 0; d < kDim; ++d) {
+          const int64_t at = (t * c.H + h) * kDim + d;
+          errors.Add(&part, result.o.Get(at), oracle.o[static_cast<size_t>(at)]);
+        }
+      }
+      errors.Close(part);
+    }
+  }
+  return errors;
+}
+
+bool ZeroElsewhere(const Case& c, const Array& o) {
+  std::vector<bool> live(static_cast<size_t>(o.shape()[0]));
+  for (int64_t n = 0; n < c.Sequences(); ++n) {
+    for (int64_t t = 0; Live(c, n) && t < c.Length(n); ++t) {
+      live[static_cast<size_t>(c.First(n) + t)] = true;
+    }
+  }
+  for (int64_t t = 0; t < o.shape()[0]; ++t) {
+    if (!live[static_cast<size_t>(t)] && !AllZero(BitsOf(o, t, 1))) return false;
+  }
+  return true;
+}
+
+// [rows, H, 128, 128] where `due`; elsewhere it must be as `before` or, without that, never written.
+Errors StateErrors(const Array& x, const std::vector<double>& reference,
+                   const std::vector<bool>& due, const std::vector<double>& before,
+                   std::string* fault) {
+  Errors errors;
+  const int64_t rows = x.shape()[0], heads = x.shape()[1], size = kDim * kDim;
+  for (int64_t i = 0; i < rows * heads; ++i) {
+    const bool is_due =
+        i / heads < static_cast<int64_t>(due.size()) && due[static_cast<size_t>(i / heads)];
+    Sums part;
+    for (int64_t j = i * size; j < (i + 1) * size; ++j) {
+      const double value = x.Get(j);
+      if (is_due) {
+        errors.Add(&part, value, reference[static_cast<size_t>(j)]);
+      } else if (before.empty() ? !std::isnan(value) : value != before[static_cast<size_t>(j)]) {
+        *fault = "row " + std::to_string(i / heads) + " of the states or checkpoints is touched";
+      }
+    }
+    if (is_due) errors.Close(part);
+  }
+  return errors;
+}
+
+double SoftplusGate(Regime regime, uint64_t i) {
+  const double d = static_cast<double>(i % kDim);
+  switch (regime) {
+    case Regime::kMix:
+      return -14 + 20 * d / 127 + 0.5 * Normal(2, kTagG, i);
+    case Regime::kSat:
+      return 20;
+    case Regime::kZero:
+      return -1e30;
+    default:
+      return -7 + 0.5 * Normal(2, kTagG, i);
+  }
+}
+
+double LogGate(Regime regime, uint64_t i) {
+  const double d = static_cast<double>(i % kDim);
+  switch (regime) {
+    case Regime::kMix:
+      return -std::exp(-8 + 10 * d / 127 + 0.5 * Normal(2, kTagG, i));
+    case Regime::kSat:
+      return -5;
+    case Regime::kZero:
+      return 0;
+    default:
+      return -std::exp(-7 + 0.5 * Normal(2, kTagG, i));
+  }
+}
+
+}  // namespace
+
+tpu::TpuProblem MegaProblem(const Case& c, const MegaRun& run) {
+  tpu::TpuProblem p;
+  p.tokens = Capacity(c, run);
+  p.heads = c.H;
+  p.sequences = c.Sequences();
+  for (int64_t n = 0; n < p.sequences; ++n) p.lengths.push_back(c.Length(n));
+  p.gate = c.gate;
+  p.lower_bound = c.lower_bound;
+  p.has_a_log = !c.A_log.empty();
+  p.has_dt_bias = !c.dt_bias.empty();
+  p.qk_l2norm = c.qk_l2norm;
+  p.beta_logits = c.beta_logits;
+  p.scale = c.Scale();
+  p.beta_dtype = c.dtypes.beta == KDA_F32 ? DType::kF32 : DType::kBF16;
+  p.initial_state = !c.S0.empty();
+  p.final_state = c.want_state;
+  p.slots = c.slots.empty() ? 0 : c.pool;
+  p.checkpoint_every = c.checkpoint_every;
+  return p;
+}
+
+std::vector<Array> MegaArguments(const Case& c, const MegaRun& run) {
+  const tpu::TpuProblem p = MegaProblem(c, run);
+  const int64_t T = p.tokens, H = p.heads, group = tpu::MegaHeadGroup(H);
+  std::vector<Array> arguments = {Array::I32({p.sequences + 1}, Ints(OffsetsOf(c)))};
+  if (p.slots > 0) {
+    arguments.push_back(Array::I32({p.sequences}, Ints(c.slots)));
+    const auto& final_slots = run.final_slots.empty() ? c.slots : run.final_slots;
+    arguments.push_back(Array::I32({p.sequences}, Ints(final_slots)));
+  }
+  if (p.gate != KDA_GATE_LOG) {
+    if (p.has_a_log) arguments.push_back(Array::F32({H / group, 1, group}, Floats(c.A_log)));
+    if (p.has_dt_bias) {
+      arguments.push_back(Array::F32({H / group, group, kDim}, Floats(c.dt_bias)));
+    }
+  }
+  for (const auto* x : {&c.q, &c.k, &c.v, &c.g}) {
+    std::vector<float> values = Floats(*x);
+    values.resize(static_cast<size_t>(T * H * kDim), static_cast<float>(run.poison));
+    arguments.push_back(Array::BF16({T, H, kDim}, values));
+  }
+  const int64_t columns = tpu::MegaBetaColumns(p);
+  Array beta = Array::Full(p.beta_dtype, {H / group, group, columns}, run.poison);
+  for (int64_t t = 0; t < c.T; ++t) {
+    for (int64_t h = 0; h < H; ++h) {
+      beta.Set(h * columns + t, c.beta[static_cast<size_t>(t * H + h)]);
+    }
+  }
+  arguments.push_back(beta);
+  if (p.initial_state) {
+    const int64_t states = p.slots > 0 ? p.slots : p.sequences;
+    arguments.push_back(Array::F32({states, H, kDim, kDim}, Floats(c.S0)));
+  }
+  return arguments;
+}
+
+MegaResult RunMega(const Case& c, const MegaRun& run) {
+  const tpu::TpuProblem p = MegaProblem(c, run);
+  tpu::ir::EvaluateOptions options;
+  options.copies = run.copies;
+  std::vector<Array> out =
+      tpu::ir::Evaluate(tpu::BuildMegaKernel(p), MegaArguments(c, run), options);
+  MegaResult result;
+  result.o = std::move(out[0]);
+  if (p.final_state) result.S = std::move(out[1]);
+  if (p.checkpoint_every > 0) result.checkpoints = std::move(out.back());
+  return result;
+}
+
+MegaErrors ErrorsOf(const Case& c, const MegaResult& result, const Oracle& oracle) {
+  MegaErrors e;
+  const Errors o = OutputErrors(c, result, oracle);
+  e.o = o.whole.RelF();
+  e.part = o.WorstPart();
+  e.max_o = o.largest_reference == 0 ? 0 : o.largest / o.largest_reference;
+  if (!ZeroElsewhere(c, result.o)) e.fault = "o is not zero where no live sequence is";
+  if (!o.finite) e.fault = "o is not finite";
+  if (!result.S.empty()) {
+    // A pool is updated in place.
+    const std::vector<double> before = c.slots.empty() ? std::vector<double>() : c.S0;
+    const Errors S = StateErrors(result.S, oracle.S, oracle.S_written, before, &e.fault);
+    e.S = S.whole.RelF();
+    e.part = std::max(e.part, S.WorstPart());
+    if (!S.finite) e.fault = "the final state is not finite";
+  }
+  if (!result.checkpoints.empty()) {
+    const Errors r = StateErrors(result.checkpoints, oracle.checkpoints, oracle.checkpoint_written,
+                                 {}, &e.fault);
+    e.checkpoints = r.whole.RelF();
+    if (!r.finite) e.fault = "a checkpoint is not finite";
+  }
+  return e;
+}
+
+MegaResult CheckMega(const Case& c, double limit, const MegaRun& run) {
+  MegaResult result = RunMega(c, run);
+  const MegaErrors e = ErrorsOf(c, result, Solve(c));
+  const std::string text = "relF o " + std::to_string(e.o) + " S " + std::to_string(e.S) +
+                           " checkpoints " + std::to_string(e.checkpoints) + ", worst part " +
+                           std::to_string(e.part) + ", max o " + std::to_string(e.max_o);
+  EXPECT_EQ(e.fault, "") << text;
+  EXPECT_LE(e.o, limit) << text;
+  EXPECT_LE(e.S, limit) << text;
+  EXPECT_LE(e.checkpoints, limit) << text;
+  EXPECT_LE(e.part, kPartFactor * limit) << text;
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const int number = test->result()->test_property_count();
+  testing::Test::RecordProperty("errors_" + std::to_string(number), text);
+  return result;
+}
+
+std::vector<unsigned char> BitsOf(const Array& a, int64_t first, int64_t rows, int64_t head) {
+  const int64_t row = a.byte_count() / a.shape()[0], width = row / a.shape()[1];
+  const auto* data = static_cast<const unsigned char*>(a.data());
+  if (head < 0) return {data + first * row, data + (first + rows) * row};
+  std::vector<unsigned char> bits;
+  for (int64_t r = first; r < first + rows; ++r) {
+    const unsigned char* const at = data + r * row + head * width;
+    bits.insert(bits.end(), at, at + width);
+  }
+  return bits;
+}
+
+bool AllZero(const std::vector<unsigned char>& bits) {
+  return std::all_of(bits.begin(), bits.end(), [](unsigned char b) { return b == 0; });
+}
+
+std::string Name(MegaGate gate) {
+  return gate == MegaGate::kBounded ? "bounded" : gate == MegaGate::kSoftplus ? "softplus" : "log";
+}
+
+std::string Name(Regime regime) {
+  return regime == Regime::kMix    ? "mix"
+         : regime == Regime::kSat  ? "sat"
+         : regime == Regime::kSlow ? "slow"
+                                   : "zero";
+}
+
+Case MegaStandard(uint64_t seed, int64_t heads, const std::vector<int64_t>& lengths, MegaGate gate,
+                  Regime regime) {
+  const std::vector<int64_t> cu = Offsets(lengths);
+  const Regime base = regime == Regime::kZero ? Regime::kSlow : regime;
+  Case c = Standard(Std(seed, cu.back(), heads).Packed(cu).In(base));
+  if (gate == MegaGate::kBounded) {
+    if (regime == Regime::kZero) std::fill(c.g.begin(), c.g.end(), Bf16(-1e30));
+    return c;
+  }
+  c.gate = gate == MegaGate::kSoftplus ? KDA_GATE_SOFTPLUS : KDA_GATE_LOG;
+  for (size_t i = 0; i < c.g.size(); ++i) {
+    c.g[i] = Bf16(gate == MegaGate::kSoftplus ? SoftplusGate(regime, i) : LogGate(regime, i));
+  }
+  if (gate == MegaGate::kLog) {
+    c.A_log.clear();
+    c.dt_bias.clear();
+  } else if (regime == Regime::kMix) {
+    for (size_t h = 0; h < c.A_log.size(); ++h) c.A_log[h] = F32(std::log(h % 2 == 0 ? 8.3 : 201));
+  }
+  return c;
+}
+
+Case SideBySide(const std::vector<Case>& parts) {
+  Case all = parts.front();
+  all.H = 0;
+  for (const Case& part : parts) all.H += part.H;
+  all.HV = all.H;
+  // [rows, heads, width] of every part, rows in turn.
+  const auto join = [&](std::vector<double> Case::*field, int64_t rows) {
+    if ((parts.front().*field).empty()) return;
+    std::vector<double> joined;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (const Case& part : parts) {
+        const std::vector<double>& x = part.*field;
+        const auto row = static_cast<std::ptrdiff_t>(x.size()) / rows;
+        joined.insert(joined.end(), x.begin() + r * row, x.begin() + (r + 1) * row);
+      }
+    }
+    all.*field = std::move(joined);
+  };
+  for (auto field : {&Case::q, &Case::k, &Case::v, &Case::g, &Case::beta}) join(field, all.T);
+  join(&Case::S0, all.States());
+  join(&Case::A_log, 1);
+  join(&Case::dt_bias, 1);
+  return all;
+}
+
+Case WithHeads(const Case& c, int64_t heads) {
+  return SideBySide(std::vector<Case>(static_cast<size_t>(heads / c.H), c));
+}
+
+Case InBf16(Case c) {
+  for (double& x : c.g) x = Bf16(x);
+  c.dtypes.g = KDA_BF16;
+  if (c.dtypes.beta != KDA_F32) {
+    for (double& x : c.beta) x = Bf16(x);
+  }
+  return c;
+}
+
+}  // namespace kda::test

@@ -1,0 +1,77 @@
+// Test cases (support/case.h) for the mega kernel: as arguments of its program, and what that gives.
+#ifndef KDA_TESTS_TPU_MEGA_CASES_H_
+#define KDA_TESTS_TPU_MEGA_CASES_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "support/case.h"
+#include "support/oracle.h"
+#include "tpu/ir/array.h"
+#include "tpu/ir/evaluator.h"
+#include "tpu/mega/mega.h"
+
+namespace kda::test {
+
+// Limits of relF (support/tolerance.h), of o, states and checkpoints: bf16 operands, and keys that are
+// alike with gates that are slow, where sums of many terms all but cancel.
+inline constexpr double kMegaLimit = 6e-3;
+inline constexpr double kAlikeLimit = 1.5e-2;
+// One head of one sequence may be above the whole's.
+inline constexpr double kPartFactor = 2;
+
+// How a case is run.
+struct MegaRun {
+  tpu::ir::EvaluateOptions::Copies copies = tpu::ir::EvaluateOptions::Copies::kAtWait;
+  int64_t capacity = 0;              // tokens of the arrays, at least the case's; beyond: `poison`
+  double poison = kNan;              // of those rows, and of beta's padding
+  std::vector<int64_t> final_slots;  // empty: the case's slots, for both
+};
+
+struct MegaResult {
+  tpu::ir::Array o;            // [capacity, H, 128]
+  tpu::ir::Array S;            // [N or slots, H, 128, 128]; no elements: not asked for
+  tpu::ir::Array checkpoints;  // [rows, H, 128, 128]
+};
+
+tpu::TpuProblem MegaProblem(const Case& c, const MegaRun& run = {});
+std::vector<tpu::ir::Array> MegaArguments(const Case& c, const MegaRun& run = {});
+MegaResult RunMega(const Case& c, const MegaRun& run = {});
+
+// Against the recurrence: every element finite, o zero where no live sequence is, states and
+// checkpoints that are not due untouched.
+struct MegaErrors {
+  double o = 0, S = 0, checkpoints = 0;  // relF
+  double part = 0;                       // the largest of one head of one sequence, o or S
+  double max_o = 0;                      // max |o - ref| / max |ref|
+  std::string fault;                     // what is wrong beyond that; empty: nothing
+};
+MegaErrors ErrorsOf(const Case& c, const MegaResult& result, const Oracle& oracle);
+// Runs, compares and records the errors; gives what the kernel gave.
+MegaResult CheckMega(const Case& c, double limit = kMegaLimit, const MegaRun& run = {});
+
+// Rows [first, first + rows) of the leading dimension, all heads or one, bit for bit.
+std::vector<unsigned char> BitsOf(const tpu::ir::Array& a, int64_t first, int64_t rows,
+                                  int64_t head = -1);
+bool AllZero(const std::vector<unsigned char>& bits);
+
+// --- Cases. g and beta are stored as the kernel takes them: g in bf16. ---
+
+enum class MegaGate { kBounded, kSoftplus, kLog };
+std::string Name(MegaGate gate);
+std::string Name(Regime regime);
+
+// Sequences of these lengths in a regime, whatever the gate; kZero: no decay.
+Case MegaStandard(uint64_t seed, int64_t heads, const std::vector<int64_t>& lengths, MegaGate gate,
+                  Regime regime = Regime::kMix);
+// Cases of the same tokens and settings side by side, as heads of one.
+Case SideBySide(const std::vector<Case>& parts);
+Case WithHeads(const Case& c, int64_t heads);  // in turn
+Case InBf16(Case c);                           // g rounded; beta too where it is not fp32
+
+}  // namespace kda::test
+
+#endif  // KDA_TESTS_TPU_MEGA_CASES_H_
