@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -34,20 +33,13 @@ std::string Words(const TpuProblem& p) {
   return text;
 }
 
-// Of kernels whose control flow depends on cu_seqlens and slots alone.
-void CountKernels(const TpuProblem& problem, BuiltProgram* built) {
-  for (const hlo::Kernel& kernel : built->module->kernels()) {
-    built->counts[kernel.program.name] = CountsOf(CountProgram(kernel.program, problem));
-  }
-}
-
 BuiltProgram BuildMegaProgram(const ProgramRequest& request) {
   const TpuProblem& p = request.problem;
   if (p.gate_dtype != ir::DType::kBF16) throw ir::BuildError("mega: g must be bf16");
   BuiltProgram built;
   built.module = std::make_unique<hlo::Module>("mega");
   BuildMega(p, built.module.get(), request.mega);
-  CountKernels(p, &built);
+  built.counts = CountModule(*built.module, p);
   built.description =
       "mega, " + std::to_string(MegaHeadGroup(p.heads)) + " heads in a step; " + Words(p);
   return built;
@@ -57,7 +49,7 @@ BuiltProgram BuildDecodeProgram(const ProgramRequest& request) {
   BuiltProgram built;
   built.module = std::make_unique<hlo::Module>("decode");
   BuildDecode(request.problem, built.module.get());
-  CountKernels(request.problem, &built);
+  built.counts = CountModule(*built.module, request.problem);
   built.description = "decode; " + Words(request.problem);
   return built;
 }
@@ -66,13 +58,7 @@ BuiltProgram BuildLadderProgram(const ProgramRequest& request) {
   Ladder ladder = BuildLadder(request.problem, request.ladder);
   BuiltProgram built;
   built.module = std::move(ladder.module);
-  built.counts = std::move(ladder.counts);
-  for (const hlo::Kernel& kernel : built.module->kernels()) {
-    const std::vector<int64_t>& grid = kernel.program.grid;
-    KernelCounts& counts = built.counts[kernel.program.name];
-    if (counts.steps > 0) continue;
-    counts.steps = std::accumulate(grid.begin(), grid.end(), int64_t{1}, std::multiplies<>());
-  }
+  built.counts = CountModule(*built.module, request.problem);
   built.description = ladder.plan.description + "; " + Words(request.problem);
   return built;
 }
