@@ -38,7 +38,7 @@ BuiltProgram BuildMegaProgram(const ProgramRequest& request) {
   if (p.gate_dtype != ir::DType::kBF16) throw ir::BuildError("mega: g must be bf16");
   BuiltProgram built;
   built.module = std::make_unique<hlo::Module>("mega");
-  BuildMega(p, built.module.get(), request.mega);
+  BuildMega(p, built.module.get());
   built.counts = CountModule(*built.module, p);
   built.description =
       "mega, " + std::to_string(MegaHeadGroup(p.heads)) + " heads in a step; " + Words(p);

@@ -22,7 +22,6 @@ struct ProgramRequest {
   Family family = Family::kMega;
   TpuProblem problem;
   LadderOptions ladder;  // of the ladder
-  MegaOptions mega;      // of mega
 };
 
 // A problem of packed sequences: tokens, sequences and lengths.

@@ -5,13 +5,13 @@
 
 namespace kda::tpu::mega {
 
-namespace {
-
 // Prefix sums within a block run from its middle token: exponents then lie within 16 gates of zero on
 // either side, and e^(+-) of 16 gates must fit fp32.
-bool FitsBlocks(const TpuProblem& p) {
+bool HasBoundedWay(const TpuProblem& p) {
   return p.gate == KDA_GATE_BOUNDED && kBlock / 2 * -p.lower_bound / std::log(2.0) <= 126;
 }
+
+namespace {
 
 // Two chunks a step where nothing has to leave the chip between them: the ramps at a step's ends, where
 // the matrix units wait, then come half as often.
@@ -34,7 +34,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
       ring(8 * unroll),
       state_ring(3 * unroll),
       copy_rows(std::min(kChunk, p.tokens)),
-      bounded(FitsBlocks(p)) {
+      bounded(HasBoundedWay(p)) {
   if (heads == 0) throw ir::BuildError("mega: the number of heads must be a multiple of 8");
   if (p.checkpoint_every > p.tokens) {
     throw ir::BuildError("mega: checkpoint_every exceeds the number of tokens: there are none");

@@ -72,6 +72,9 @@ struct Pair {
   Value head[2];
 };
 
+// Whether the gate's bound allows the faster intra_chunk stage.
+bool HasBoundedWay(const TpuProblem& problem);
+
 struct Kernel {
   Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o);
 
@@ -117,7 +120,7 @@ struct Kernel {
   void PrepareLevels();
   std::vector<Stage> Solve();
   std::vector<Stage> InterChunk();
-  std::vector<Stage> WidenDecay();
+  void WidenDecay(int head);  // head of the step: 2 item, 2 item + 1
   std::vector<Stage> Output();
   void FinishStep();
 
@@ -184,6 +187,7 @@ struct Kernel {
   std::vector<Value> v_new, update, kg_columns;
   // What an order of emission must respect: a pair's memory is read before it is written again.
   std::vector<bool> qk_read, l_read, t_read, state_done;
+  std::vector<bool> decay_widened;  // per head of the step
 };
 
 }  // namespace kda::tpu::mega

@@ -17,6 +17,24 @@ int64_t MegaHeadGroup(int64_t heads) {
   return 0;
 }
 
+// Found by random and local search over the fields (v6e, libtpu 0.0.52); what they give is in
+// docs/tpu.md. A result is right whatever they are: the order of emission is checked when it is built.
+MegaOptions MegaDefaults(const TpuProblem& p) {
+  const bool bounded = mega::HasBoundedWay(p);
+  const int64_t group = MegaHeadGroup(p.heads);
+  MegaOptions o;
+  if (!bounded) {
+    o.start_a = 0.16;
+    o.beta = 0.05;
+    o.copies = 0.40;
+    o.start_d = 0.0;
+    o.lag_a = 2;
+    o.lag_c = 4;
+  }
+  if (group == 8 && bounded) o.unroll = 2;
+  return o;
+}
+
 int64_t MegaCheckpointRows(const TpuProblem& p) { return p.tokens / p.checkpoint_every; }
 
 int64_t MegaBetaColumns(const TpuProblem& p) {
@@ -81,6 +99,7 @@ void WriteStep(Kernel* k) {
   for (auto* done : {&k->qk_read, &k->l_read, &k->t_read, &k->state_done}) {
     done->assign(count, false);
   }
+  k->decay_widened.assign(2 * count, false);
 
   const auto join = [](std::vector<Stage> a, const std::vector<Stage>& b) {
     a.insert(a.end(), b.begin(), b.end());
@@ -102,7 +121,7 @@ void WriteStep(Kernel* k) {
     k->StartInputs(k->step + 1.0, 1.0 - k->slot);
     for (int u = 0; u < k->unroll; ++u) k->WalkTo(k->ChunkA(k->step + 2.0, u));
   };
-  const std::vector<Step> d = StageMajor(2 * k->items, k->WidenDecay());
+  const std::vector<Step> d = StageMajor(2 * k->items, {[k](int head) { k->WidenDecay(head); }});
   Merge({{{beta}, o.beta, o.beta},
          {{copies}, o.copies, o.copies},
          {d, o.start_d, o.end_d},
@@ -142,6 +161,14 @@ ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& option
   });
   kernel.Finish(steps);
   return builder.Take();
+}
+
+ir::Program BuildMegaKernel(const TpuProblem& problem) {
+  return BuildMegaKernel(problem, MegaDefaults(problem));
+}
+
+void BuildMega(const TpuProblem& problem, hlo::Module* module) {
+  BuildMega(problem, module, MegaDefaults(problem));
 }
 
 void BuildMega(const TpuProblem& p, hlo::Module* m, const MegaOptions& options) {

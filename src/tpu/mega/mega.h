@@ -19,27 +19,32 @@
 
 namespace kda::tpu {
 
+// The order of emission (mega/emission.h): where each stage's track lies, as fractions of the step, and
+// how many items apart its stages work (0: stage by stage).
 struct MegaOptions {
-  int unroll = 2;  // chunks of a step; 1 with checkpoints
-  // The order of emission (mega/emission.h): where each stage's track lies and how far its pairs of
-  // heads are apart. Found by search for v6e at 16 heads.
-  double start_a = 0.16, end_a = 1.14;
+  int unroll = 1;  // chunks of a step, 1 or 2; always 1 with checkpoints
+  double start_a = 0.24, end_a = 1.14;
   double start_b = -0.10, end_b = 1.08;
   double start_c = -0.07, end_c = 0.79;
-  double start_d = 0.0, end_d = 0.5;
-  double beta = 0.1;    // where beta is put along the lanes
-  double copies = 0.3;  // where the next chunk's copies are started
-  int lag_a = 4, lag_b = 0, lag_c = 5;  // 0: stage by stage
+  double start_d = 0.08, end_d = 0.50;  // decays along the rows of states
+  double beta = -0.01;                  // where beta is put along the lanes
+  double copies = 0.16;                 // where the next step's copies are started
+  int lag_a = 4, lag_b = 0, lag_c = 5;
 };
 
 // Throws ir::BuildError where the problem is one the kernel does not take.
-ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options = {});
+ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options);
+ir::Program BuildMegaKernel(const TpuProblem& problem);  // with MegaDefaults
+
+// The fastest order known for a problem's heads and gate.
+MegaOptions MegaDefaults(const TpuProblem& problem);
 
 // The whole of a prefill as a module: inputs q, k, v, g [1, T, H, 128], beta [1, T, H],
 // cu_seqlens [N + 1] and, as the problem has them, initial_slots and final_slots [N], A_log [H],
 // dt_bias [H, 128], initial_state [N or slots, H, 128, 128]; outputs o, final_state
 // and checkpoints.
-void BuildMega(const TpuProblem& problem, hlo::Module* module, const MegaOptions& options = {});
+void BuildMega(const TpuProblem& problem, hlo::Module* module, const MegaOptions& options);
+void BuildMega(const TpuProblem& problem, hlo::Module* module);  // with MegaDefaults
 
 // Heads of one step: the largest of 24, 16, 8 that divides `heads`; 0 if none does.
 int64_t MegaHeadGroup(int64_t heads);

@@ -8,11 +8,11 @@ namespace kda::tpu::mega {
 
 // 2^G[last] along every row of the states: each 8 rows of a head are a lane broadcast, a slow operation
 // of a unit that has little to do early in a step and much at its end. (v6e, 16 heads: CYCLES)
-std::vector<Stage> Kernel::WidenDecay() {
-  return {[this](int head) {
-    const Builder::Label label(b, "output", head);
-    Store(decay_wide.At(head), BroadcastTo(Cols(decay_columns, head, 1), {kDim, kDim}));
-  }};
+void Kernel::WidenDecay(int head) {
+  if (decay_widened[static_cast<size_t>(head)]) return;
+  decay_widened[static_cast<size_t>(head)] = true;
+  const Builder::Label label(b, "output", head);
+  Store(decay_wide.At(head), BroadcastTo(Cols(decay_columns, head, 1), {kDim, kDim}));
 }
 
 std::vector<Stage> Kernel::Output() {
@@ -26,6 +26,7 @@ std::vector<Stage> Kernel::Output() {
     StorePair(item, Rows(read[p].head[0], 0, kChunk) + part(0, kChunk, 0),
               Rows(read[p].head[1], 0, kChunk) + part(0, kChunk, 1));
     for (int e = 0; e < 2; ++e) {
+      WidenDecay(2 * item + e);  // where its track has not come to it yet
       const Ref s = StateOf(item, e);
       Store(s, Load(s) * Load(decay_wide.At(2 * item + e)) + part(kChunk, kDim, e));
     }
