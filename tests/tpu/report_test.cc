@@ -1,0 +1,182 @@
+// From a problem to a predicted time: what is counted, what is built, what is predicted, and how it
+// fails.
+#include "tpu/report.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tpu/counts.h"
+#include "tpu/tiny_kernel.h"
+
+namespace kda::tpu {
+namespace {
+
+ProgramRequest Request(Family family, const std::vector<int64_t>& lengths, int64_t heads) {
+  ProgramRequest request;
+  request.family = family;
+  request.problem = PackedProblem(lengths, heads);
+  if (family == Family::kLadder) {
+    request.problem.gate_dtype = request.problem.beta_dtype = ir::DType::kF32;
+  }
+  return request;
+}
+
+CompileSettings Settings(const char* target = "v6e") {
+  CompileSettings settings;
+  settings.target = FindTarget(target);
+  settings.child = TinyRequest().child;
+  settings.timeout_seconds = 300;
+  return settings;
+}
+
+// Bytes of what a call must read and write at least: q, k, v, g, o in bf16, beta, states.
+int64_t CompulsoryBytes(const TpuProblem& p) {
+  const int64_t beta = ir::BitsOf(p.beta_dtype) / 8;
+  return p.tokens * p.heads * (5 * 2 * kDim + beta) + 2 * p.sequences * p.heads * kDim * kDim * 4;
+}
+
+int64_t Chunks(const std::vector<int64_t>& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0},
+                         [](int64_t sum, int64_t n) { return sum + ChunksOf(n); });
+}
+
+// The count at the node of the first loop or if with this label.
+double At(const ir::Program& program, const KernelCounts& counts, const std::string& label) {
+  for (size_t i = 0; i < program.nodes.size(); ++i) {
+    if (program.labels[static_cast<size_t>(program.nodes[i].label)] == label &&
+        counts.lines.count(static_cast<int64_t>(i)) != 0) {
+      return counts.lines.at(static_cast<int64_t>(i));
+    }
+  }
+  return -1;
+}
+
+TEST(Counts, MegaFollowsTheLengths) {
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{2048, 2048, 2048, 2048}, {130, 64, 210}, {1}, {63, 0, 65}}) {
+    const TpuProblem p = PackedProblem(lengths, 16);
+    const ir::Program program = BuildMegaKernel(p);
+    const KernelCounts counts = CountsOf(CountProgram(program, p));
+    EXPECT_EQ(counts.steps, 1);  // of the grid; the chunks are a loop of the kernel's
+    const double steps = At(program, counts, kStepsLabel);
+    EXPECT_GT(steps, 0);
+    EXPECT_LE(steps, static_cast<double>(Chunks(lengths) + p.sequences + 6));
+    EXPECT_EQ(At(program, counts, "state_out"), static_cast<double>(lengths.size()));
+    EXPECT_GE(counts.hbm_bytes, CompulsoryBytes(p));
+  }
+}
+
+// Nothing but what must move moves at the headline: 176 MB.
+TEST(Counts, MegaTrafficAtTheHeadline) {
+  const TpuProblem p = PackedProblem({2048, 2048, 2048, 2048}, 16);
+  const KernelCounts counts = CountsOf(CountProgram(BuildMegaKernel(p), p));
+  EXPECT_LE(static_cast<double>(counts.hbm_bytes), 1.05 * static_cast<double>(CompulsoryBytes(p)));
+}
+
+// The tables that the ladder's kernels prefetch are computed by the module, from the lengths.
+TEST(Counts, LadderRunsItsTables) {
+  const std::vector<int64_t> lengths = {130, 0, 64, 210};
+  ProgramRequest request = Request(Family::kLadder, lengths, 8);
+  const BuiltProgram flat = BuildProgram(request);
+  ASSERT_EQ(flat.counts.count("inter_output"), 1U);
+  EXPECT_LE(flat.counts.at("inter_output").steps, Chunks(lengths) + 4);
+  request.ladder.switches &= ~(KDA_SWITCH_FLAT_GRID | KDA_SWITCH_HEAD_BLOCK);
+  const BuiltProgram padded = BuildProgram(request);
+  const KernelCounts& counts = padded.counts.at("inter_output");
+  EXPECT_EQ(counts.steps, 4 * 8 * ChunksOf(404));  // N x H x the most chunks a sequence could have
+  double live = 0;
+  for (const hlo::Kernel& kernel : padded.module->kernels()) {
+    if (kernel.program.name == "inter_output") live = At(kernel.program, counts, "live_chunk");
+  }
+  EXPECT_EQ(live, 8.0 * static_cast<double>(Chunks(lengths)));
+}
+
+TEST(Counts, LinesGoBeforeLabels) {
+  Program program;
+  program.bundles = 40;
+  program.blocks = {{BlockKind::kRegion, 0, 9, -1, -1, 0, "copy", 5},
+                    {BlockKind::kRegion, 10, 19, -1, -1, 0, "copy", 6},
+                    {BlockKind::kLoop, 20, 29, -1, -1, 0, "copy", 7},
+                    {BlockKind::kRegion, 30, 39, -1, -1, 0, "copy", 8}};
+  KernelCounts counts;
+  counts.lines = {{5, 1}, {6, 0}, {7, 30}};
+  counts.executions = {{"copy", 0.9}};  // split among the regions that share it
+  EXPECT_EQ(CountExecutions(program, counts).blocks, (std::vector<double>{1, 0, 30, 0.9 / 3}));
+}
+
+TEST(BuildProgram, SaysWhatItIs) {
+  EXPECT_NE(BuildProgram(Request(Family::kMega, {130, 64}, 8)).description.find("mega, 8 heads"),
+            std::string::npos);
+  const std::string ladder = BuildProgram(Request(Family::kLadder, {130, 64}, 12)).description;
+  EXPECT_NE(ladder.find("head_block off"), std::string::npos) << ladder;
+  EXPECT_NE(ladder.find("T = 194 in 2 sequences"), std::string::npos) << ladder;
+}
+
+TEST(BuildProgram, RefusesWhatTheKernelDoesNotTake) {
+  EXPECT_THROW(BuildProgram(Request(Family::kMega, {64}, 12)), ir::BuildError);
+  EXPECT_THROW(BuildProgram(Request(Family::kDecode, {2}, 8)), ir::BuildError);
+  ProgramRequest request = Request(Family::kMega, {64}, 8);
+  request.problem.gate_dtype = ir::DType::kF32;
+  EXPECT_THROW(BuildProgram(request), ir::BuildError);
+  request = Request(Family::kLadder, {64}, 12);
+  request.ladder.forced = KDA_SWITCH_HEAD_BLOCK;
+  EXPECT_THROW(BuildProgram(request), ir::BuildError);
+}
+
+TEST(PredictProgram, FailsWithOneLine) {
+  const BuiltProgram program = BuildProgram(Request(Family::kDecode, {1, 1}, 8));
+  CompileSettings settings = Settings();
+  settings.libtpu = "/no/such/libtpu.so";
+  Report report = PredictProgram(program, settings);
+  EXPECT_FALSE(report.ok());
+  EXPECT_NE(report.error.find("/no/such/libtpu.so"), std::string::npos) << report.error;
+  report = PredictProgram(program, Settings("v6e:2x2"));
+  EXPECT_EQ(report.compiled.status, CompileStatus::kBadRequest);
+  EXPECT_NE(report.error.find("4 cores"), std::string::npos) << report.error;
+}
+
+void ExpectComplete(const Report& report, size_t kernels) {
+  ASSERT_TRUE(report.ok()) << report.error;
+  const Prediction& p = report.prediction;
+  ASSERT_EQ(p.kernels.size(), kernels);
+  ASSERT_EQ(report.steps.size(), kernels);
+  ASSERT_EQ(report.programs.size(), kernels);
+  EXPECT_TRUE(p.notes.empty()) << p.notes[0];
+  EXPECT_NEAR(p.device_ms, p.kernels_ms + p.xla_ms, 1e-9);
+  for (size_t i = 0; i < kernels; ++i) {
+    const PredictedOperation& kernel = p.kernels[i];
+    EXPECT_TRUE(kernel.notes.empty()) << kernel.name << ": " << kernel.notes[0];
+    EXPECT_GT(kernel.us, 0);
+    EXPECT_GT(kernel.hbm_bytes, 0);
+    EXPECT_GT(kernel.vmem_bytes, 0);
+    EXPECT_GT(report.steps[i].cycles, 100);
+    EXPECT_GE(report.steps[i].steps, 1);
+    EXPECT_GE(report.programs[i], 0);
+    // What the steps do not explain are a kernel's ends.
+    EXPECT_LE(report.steps[i].cycles * report.steps[i].steps, kernel.cycles);
+  }
+}
+
+TEST(PredictProgram, Mega) {
+  KDA_NEEDS_LIBTPU();
+  const BuiltProgram program = BuildProgram(Request(Family::kMega, {130, 64}, 8));
+  ExpectComplete(PredictProgram(program, Settings()), 1);
+}
+
+TEST(PredictProgram, LadderFirstAndLast) {
+  KDA_NEEDS_LIBTPU();
+  ProgramRequest request = Request(Family::kLadder, {130, 64}, 8);
+  ExpectComplete(PredictProgram(BuildProgram(request), Settings()), 2);
+  request.ladder.switches = 0;
+  ExpectComplete(PredictProgram(BuildProgram(request), Settings()), 4);
+}
+
+TEST(PredictProgram, Decode) {
+  KDA_NEEDS_LIBTPU();
+  const BuiltProgram program = BuildProgram(Request(Family::kDecode, {1, 1, 1}, 8));
+  ExpectComplete(PredictProgram(program, Settings()), 1);
+}
+
+}  // namespace
+}  // namespace kda::tpu
