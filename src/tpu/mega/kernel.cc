@@ -123,7 +123,8 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   const auto n = static_cast<size_t>(items);
   for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update, &kg_columns})
     values->resize(n);
-  for (auto* values : {&exponents, &q_up, &k_up, &k_down, &k_cross, &read, &v_pair}) {
+  for (auto* values :
+       {&exponents, &q_up, &k_up, &k_down, &k_cross, &q_start, &k_start, &k_end, &read}) {
     values->resize(n);
   }
 }

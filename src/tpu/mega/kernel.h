@@ -182,8 +182,8 @@ struct Kernel {
   Value lanes_h0, lanes_h1, lanes_low, lanes_high;  // word masks [16, 128]
   Value decay_columns;                              // [128, unroll * heads]
   std::vector<Value> gate_hi_lo, prefix, x0, x1;
-  std::vector<Pair> exponents, q_up, k_up, k_down, k_cross;
-  std::vector<Pair> read, v_pair;
+  std::vector<Pair> exponents, q_up, k_up, k_down, k_cross, q_start, k_start, k_end;
+  std::vector<Pair> read;
   std::vector<Value> v_new, update, kg_columns;
   // What an order of emission must respect: a pair's memory is read before it is written again.
   std::vector<bool> qk_read, l_read, t_read, state_done;

@@ -25,10 +25,10 @@ struct MegaOptions {
   int unroll = 1;  // chunks of a step, 1 or 2; always 1 with checkpoints
   double start_a = 0.24, end_a = 1.14;
   double start_b = -0.10, end_b = 1.08;
-  double start_c = -0.07, end_c = 0.79;
-  double start_d = 0.08, end_d = 0.50;  // decays along the rows of states
+  double start_c = -0.07, end_c = 0.81;
+  double start_d = 0.03, end_d = 0.50;  // decays along the rows of states
   double beta = -0.01;                  // where beta is put along the lanes
-  double copies = 0.16;                 // where the next step's copies are started
+  double copies = 0.14;                 // where the next step's copies are started
   int lag_a = 4, lag_b = 0, lag_c = 5;
 };
 
