@@ -53,18 +53,18 @@ Value Module::Emit(Op op, const Type& type, const std::vector<Value>& operands,
   return {this, static_cast<int>(nodes_.size()) - 1};
 }
 
-Value Module::Input(const std::string& name, const Type& type, const std::string& sharding) {
+Value Module::Input(const std::string& name, const Type& type) {
   for (const Port& p : inputs_) {
     if (p.name == name) Refuse("two inputs are called " + name);
   }
   const Value v = Emit(Op::kInput, type, {}, {static_cast<int64_t>(inputs_.size())});
-  inputs_.push_back({name, v.node(), sharding, -1});
+  inputs_.push_back({name, v.node()});
   return v;
 }
 
-void Module::Output(const std::string& name, Value value, const std::string& sharding) {
+void Module::Output(const std::string& name, Value value) {
   Require(value.valid() && value.module() == this, "a value of another module");
-  outputs_.push_back({name, value.node(), sharding, -1});
+  outputs_.push_back({name, value.node()});
 }
 
 void Module::Donate(const std::string& input, const std::string& output) {
@@ -77,6 +77,25 @@ void Module::Donate(const std::string& input, const std::string& output) {
     }
   }
   Refuse("Donate: no input " + input + " or no output " + output);
+}
+
+void Module::Partition(int count, const std::map<std::string, int>& split) {
+  Require(count > 0, "Partition: no chips");
+  for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
+    for (Port& p : *ports) {
+      const auto it = split.find(p.name);
+      p.split = it == split.end() ? -1 : it->second;
+      Require(p.split < static_cast<int>(At(p.node).type.shape.size()),
+              "Partition: no such dimension");
+    }
+  }
+  partitions = count;
+}
+
+Type Module::Whole(const Port& port) const {
+  Type type = At(port.node).type;
+  if (port.split >= 0) type.shape[static_cast<size_t>(port.split)] *= partitions;
+  return type;
 }
 
 Value Module::Constant(DType dtype, double number, const Shape& shape) {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -100,8 +101,8 @@ struct Kernel {
 struct Port {
   std::string name;
   int node = -1;
-  std::string sharding;  // mhlo.sharding; empty: none
-  int gives_to = -1;     // of an input: the output that takes its memory
+  int gives_to = -1;  // of an input: the output that takes its memory
+  int split = -1;     // dimension that is spread over the partitions; -1: each has the whole
 };
 
 class Module;
@@ -127,10 +128,13 @@ class Module {
   explicit Module(std::string name) : name_(std::move(name)) {}
   Module(Module&&) = delete;  // values point at it
 
-  Value Input(const std::string& name, const Type& type, const std::string& sharding = "");
-  void Output(const std::string& name, Value value, const std::string& sharding = "");
+  Value Input(const std::string& name, const Type& type);
+  void Output(const std::string& name, Value value);
   // The output takes the input's memory, as kernels that work in place want it: else XLA copies.
   void Donate(const std::string& input, const std::string& output);
+  // Nodes are what one of `partitions` chips computes, ports its parts: of each port that `split` names,
+  // one of as many equal parts along that dimension; of the others the whole.
+  void Partition(int count, const std::map<std::string, int>& split);
   Value Constant(DType dtype, double number, const Shape& shape = {});
   Value Literal(const Type& type, const std::vector<double>& numbers);
   Value Iota(const Shape& shape, int dimension);  // i32
@@ -149,6 +153,8 @@ class Module {
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
   int partitions = 1;  // chips one run is spread over
+  // What a port is outside: its node's type, with all parts where it is split.
+  Type Whole(const Port& port) const;
   // Keeps what kernels see through windows in HBM. Left to itself, XLA moves some of it to VMEM, as
   // far as that has room: then a kernel's code, and what its time is made of, vary with the program
   // around it (and libtpu 0.0.52 loses the labels of the kernel's branches).

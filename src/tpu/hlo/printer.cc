@@ -168,27 +168,61 @@ class Printer {
                        " : i32, mhlo.num_replicas = 1 : i32} {\n  func.func public @main(";
     for (size_t i = 0; i < m_.inputs().size(); ++i) {
       const Port& p = m_.inputs()[i];
-      head += (i == 0 ? "" : ", ") + Name(p.node) + ": " + TypeOf(p.node) + Attributes(p, false);
+      head += (i == 0 ? "" : ", ") + Name(p.node) + (m_.partitions > 1 ? "_whole" : "") + ": " +
+              ToString(m_.Whole(p)) + Attributes(p, false);
     }
-    std::string types, names;
-    for (const Port& p : m_.outputs()) {
-      head += types.empty() ? ") -> (" : ", ";
-      head += TypeOf(p.node) + Attributes(p, true);
-      types += (types.empty() ? "" : ", ") + TypeOf(p.node);
-      names += (names.empty() ? "" : ", ") + Name(p.node);
+    std::string types, names, body;
+    if (m_.partitions > 1) {
+      for (const Port& p : m_.inputs()) body += PartOf(p);
     }
-    std::string body;
     for (size_t i = 0; i < m_.nodes().size(); ++i) Print(static_cast<int>(i), &body);
+    for (const Port& p : m_.outputs()) {
+      const std::string type = ToString(m_.Whole(p));
+      head += types.empty() ? ") -> (" : ", ";
+      head += type + Attributes(p, true);
+      types += (types.empty() ? "" : ", ") + type;
+      if (m_.partitions > 1) body += WholeOf(p);
+      names +=
+          (names.empty() ? "" : ", ") + (m_.partitions > 1 ? "%whole_" + p.name : Name(p.node));
+    }
     return head + ") {\n" + body + "    return " + names + " : " + types + "\n  }\n}\n";
   }
 
  private:
-  static std::string Attributes(const Port& p, bool result) {
+  // As GSPMD has it: what lies between these two custom calls is one chip's program.
+  std::string PartOf(const Port& p) const {
+    const std::string name = Name(p.node), type = ToString(m_.Whole(p));
+    return "    " + name + "_split = stablehlo.custom_call @Sharding(" + name +
+           "_whole) {mhlo.sharding = \"" + Sharding(p) + "\"} : (" + type + ") -> " + type +
+           "\n    " + name + " = stablehlo.custom_call @SPMDFullToShardShape(" + name +
+           "_split) {mhlo.sharding = \"{manual}\"} : (" + type + ") -> " + TypeOf(p.node) + "\n";
+  }
+
+  std::string WholeOf(const Port& p) const {
+    const std::string part = TypeOf(p.node);
+    return "    %part_" + p.name + " = stablehlo.custom_call @Sharding(" + Name(p.node) +
+           ") {mhlo.sharding = \"{manual}\"} : (" + part + ") -> " + part + "\n    %whole_" +
+           p.name + " = stablehlo.custom_call @SPMDShardToFullShape(%part_" + p.name +
+           ") {mhlo.sharding = \"" + Sharding(p) + "\"} : (" + part + ") -> " +
+           ToString(m_.Whole(p)) + "\n";
+  }
+
+  std::string Sharding(const Port& p) const {
+    if (p.split < 0) return "{replicated}";
+    const std::string count = std::to_string(m_.partitions);
+    std::vector<int64_t> parts(m_.At(p.node).type.shape.size(), 1);
+    parts[static_cast<size_t>(p.split)] = m_.partitions;
+    std::string text;
+    for (int64_t n : parts) text += (text.empty() ? "" : ",") + std::to_string(n);
+    return "{devices=[" + text + "]<=[" + count + "]}";
+  }
+
+  std::string Attributes(const Port& p, bool result) const {
     std::string text;
     if (result) text = "jax.result_info = \"" + p.name + "\"";
     if (p.gives_to >= 0) text = "tf.aliasing_output = " + std::to_string(p.gives_to) + " : i32";
-    if (!p.sharding.empty()) {
-      text += (text.empty() ? "" : ", ") + ("mhlo.sharding = \"" + p.sharding + "\"");
+    if (m_.partitions > 1) {
+      text += (text.empty() ? "" : ", ") + ("mhlo.sharding = \"" + Sharding(p) + "\"");
     }
     return text.empty() ? "" : " {" + text + "}";
   }
@@ -257,7 +291,8 @@ class Printer {
     *out += " = stablehlo.custom_call @tpu_custom_call(" + Names(n) +
             ") {backend_config = " + Quoted(BackendConfig(kernel, locations_, m_.pin_windows)) +
             (program.side_effects ? ", has_side_effect = true" : "") + ", kernel_name = \"" +
-            program.name + "\", operand_layouts = [" + operand_layouts + "], " +
+            program.name + "\", " + (m_.partitions > 1 ? "mhlo.sharding = \"{manual}\", " : "") +
+            "operand_layouts = [" + operand_layouts + "], " +
             (aliases.empty() ? "" : "output_operand_aliases = [" + aliases + "], ") +
             "result_layouts = [" + result_layouts + "]} : " + Types(n) + " -> " +
             (results > 1 ? "(" + types + ")" : types) + " loc(\"" + program.name + "\")\n";

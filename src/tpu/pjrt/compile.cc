@@ -17,6 +17,7 @@
 #include "tpu/pjrt/compile_options.h"
 #include "tpu/pjrt/exchange.h"
 #include "tpu/pjrt/libtpu.h"
+#include "tpu/pjrt/messages.h"
 
 extern char** environ;
 
@@ -30,43 +31,6 @@ constexpr const char* kStatusNames[] = {"ok",      "bad_request", "no_libtpu", "
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string Short(const std::string& text, size_t length = 400) {
-  return text.size() <= length ? text : text.substr(0, length) + "...";
-}
-
-std::string FirstLine(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \n\t");
-  if (begin == std::string::npos) return "";
-  return Short(text.substr(begin, text.find('\n', begin) - begin));
-}
-
-// A log's "F1130 09:25:01.123456  1234 file.cc:12] text" is its text.
-std::string WithoutLogPrefix(const std::string& line) {
-  const bool log = line.size() > 1 && strchr("FEW", line[0]) != nullptr && isdigit(line[1]) != 0;
-  const size_t bracket = log ? line.find("] ") : std::string::npos;
-  return bracket == std::string::npos ? line : line.substr(bracket + 2);
-}
-
-// The line of a dead process's stderr that says most: a fatal log line or an "ERROR:", else the last
-// one before the stack trace.
-std::string LastWords(const std::string& text) {
-  std::string words;
-  bool decisive = false;
-  for (size_t from = 0; from < text.size();) {
-    const size_t to = std::min(text.find('\n', from), text.size());
-    const std::string line = text.substr(from, to - from);
-    from = to + 1;
-    if (line.find("stack trace") != std::string::npos) break;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const bool fatal = (line[0] == 'F' && line.size() > 1 && isdigit(line[1]) != 0) ||
-                       line.find("ERROR:") != std::string::npos;
-    if (decisive && !fatal) continue;
-    decisive = decisive || fatal;
-    words = WithoutLogPrefix(line);
-  }
-  return Short(words);
 }
 
 CompileResult Fail(CompileResult result, CompileStatus status, const std::string& message) {

@@ -1,5 +1,4 @@
 // The child's side of a compilation: everything that touches libtpu.
-#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -11,6 +10,7 @@
 #include "tpu/pjrt/compile.h"
 #include "tpu/pjrt/exchange.h"
 #include "tpu/pjrt/pjrt_api.h"
+#include "tpu/pjrt/plugin.h"
 
 namespace kda::tpu {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 constexpr int kExitReported = 0;  // there is a result file, good or bad
 constexpr int kExitUnable = 3;    // there could be none
 
-// A failure, as the parent reports it.
+// A failure that is none of libtpu's, as the parent reports it.
 struct Failure {
   CompileStatus status;
   std::string message;
@@ -44,36 +44,18 @@ void SetEnvironment(const Record& request) {
 
 class Compiler {
  public:
-  // Throws Failure, like all methods.
-  explicit Compiler(const std::string& libtpu) {
-    void* library = dlopen(libtpu.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw Bad(libtpu, dlerror());
-    const auto get = reinterpret_cast<pjrt::GetPjrtApi>(dlsym(library, "GetPjrtApi"));
-    if (get == nullptr) throw Bad(libtpu, "has no GetPjrtApi");
-    api_ = get();
-    if (api_ == nullptr) throw Bad(libtpu, "gives no PJRT API");
-    if (api_->version.major != pjrt::kPjrtMajor) {
-      throw Bad(libtpu, "has PJRT version " + std::to_string(api_->version.major) + "." +
-                            std::to_string(api_->version.minor) + ", this program knows " +
-                            std::to_string(pjrt::kPjrtMajor) + ".x; take another libtpu");
-    }
-    if (api_->header.struct_size < sizeof(pjrt::Api)) {
-      throw Bad(libtpu, "has PJRT version 0." + std::to_string(api_->version.minor) +
-                            ", which lacks functions needed here; take a newer libtpu");
-    }
-    pjrt::PluginInitializeArgs args;
-    Check(api_->plugin_initialize(&args), CompileStatus::kBadLibtpu);
-  }
+  // Throws PluginFailure or Failure, like all methods.
+  explicit Compiler(const std::string& libtpu) : api_(libtpu) {}
 
   void Run(const Record& request, const std::string& folder, Record* result) {
     const std::string topology_name = Field(request, "topology");
     pjrt::TopologyCreateArgs topology{};
     topology.name = topology_name.data();
     topology.name_size = topology_name.size();
-    Check(api_->topology_create(&topology), CompileStatus::kBadLibtpu);
+    api_.Check(api_->topology_create(&topology), true);
     pjrt::TopologyPlatformVersionArgs version{};
     version.topology = topology.topology;
-    Check(api_->topology_platform_version(&version), CompileStatus::kBadLibtpu);
+    api_.Check(api_->topology_platform_version(&version), true);
     (*result)["compiler"] = std::string(version.version, version.version_size);
 
     std::string code, options;
@@ -91,7 +73,7 @@ class Compiler {
     compile.options = options.data();
     compile.options_size = options.size();
     const auto start = std::chrono::steady_clock::now();
-    Check(api_->compile(&compile), CompileStatus::kRefused);
+    api_.Check(api_->compile(&compile));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     (*result)["seconds"] = std::to_string(seconds.count());
     Describe(compile.executable, !Field(request, "keep_executable").empty(), folder, result);
@@ -103,47 +85,31 @@ class Compiler {
                 Record* result) {
     pjrt::CodeSizeArgs code{};
     code.executable = executable;
-    Check(api_->executable_code_size(&code), CompileStatus::kBadLibtpu);
+    api_.Check(api_->executable_code_size(&code), true);
     (*result)["code_bytes"] = std::to_string(code.bytes);
 
     pjrt::MemoryStatsArgs memory{};
     memory.executable = executable;
-    Check(api_->executable_memory_stats(&memory), CompileStatus::kBadLibtpu);
+    api_.Check(api_->executable_memory_stats(&memory), true);
     (*result)["argument_bytes"] = std::to_string(memory.arguments);
     (*result)["output_bytes"] = std::to_string(memory.outputs);
     (*result)["temporary_bytes"] = std::to_string(memory.temporaries);
 
     pjrt::FingerprintArgs print{};
     print.executable = executable;
-    Check(api_->executable_fingerprint(&print), CompileStatus::kBadLibtpu);
+    api_.Check(api_->executable_fingerprint(&print), true);
     (*result)["fingerprint"] = Hexadecimal({print.fingerprint, print.fingerprint_size});
 
     pjrt::SerializeArgs serial{};
     serial.executable = executable;
-    Check(api_->executable_serialize(&serial), CompileStatus::kBadLibtpu);
+    api_.Check(api_->executable_serialize(&serial), true);
     (*result)["executable_bytes"] = std::to_string(serial.size);
     if (keep && !WriteFile(folder + kExecutableFile, std::string(serial.bytes, serial.size))) {
       throw Failure{CompileStatus::kSystem, "cannot write the executable to " + folder};
     }
   }
 
-  static Failure Bad(const std::string& libtpu, const std::string& why) {
-    return {CompileStatus::kBadLibtpu, "'" + libtpu + "': " + why};
-  }
-
-  void Check(pjrt::Error* error, CompileStatus status) {
-    if (error == nullptr) return;
-    pjrt::ErrorMessageArgs message{};
-    message.error = error;
-    api_->error_message(&message);
-    const std::string text(message.message, message.message_size);
-    pjrt::ErrorDestroyArgs destroy{};
-    destroy.error = error;
-    api_->error_destroy(&destroy);
-    throw Failure{status, text};
-  }
-
-  const pjrt::Api* api_ = nullptr;
+  const Plugin api_;
 };
 
 }  // namespace
@@ -161,6 +127,10 @@ int CompileChild(const std::string& folder) {
     result["status"] = CompileStatusName(CompileStatus::kOk);
   } catch (const Failure& failure) {
     result["status"] = CompileStatusName(failure.status);
+    if (!WriteFile(folder + kMessageFile, failure.message)) return kExitUnable;
+  } catch (const PluginFailure& failure) {
+    result["status"] =
+        CompileStatusName(failure.bad_plugin ? CompileStatus::kBadLibtpu : CompileStatus::kRefused);
     if (!WriteFile(folder + kMessageFile, failure.message)) return kExitUnable;
   }
   // Not through exit(): libtpu's destructors have nothing to do here.
