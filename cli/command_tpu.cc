@@ -165,7 +165,11 @@ void AddTpu(CLI::App* app, Context* context) {
   CLI::App* command =
       app->add_subcommand("tpu", "kernels for TPUs: compiled, predicted, evaluated; no TPU needed");
   command->footer(kFooter);
-  command->require_subcommand(1, 1);
+  command->require_subcommand(0, 1);
+  command->callback([command] {
+    if (!command->get_subcommands().empty()) return;
+    BadArgument("a command is needed: predict, ladder, bars, trace, compile, emit or eval");
+  });
   AddTpuPredict(command, context);
   AddTpuLadder(command, context);
   AddTpuBars(command, context);

@@ -1,0 +1,201 @@
+"""kda tpu: what works without libtpu, what it says where there is none, and, with it, predictions."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+from kda import BINARY, kda, kda_json, read
+
+COMMANDS = ("predict", "ladder", "bars", "trace", "compile", "emit", "eval")
+SMALL = ("--batch", "1", "--seqlen", "64", "--heads", "8")
+FIGURE = "predicted (libtpu static schedule)"
+
+
+def why_no_libtpu():
+    process = kda("tpu", "compile", "--kernel", "decode", "--batch", "1", "--heads", "8",
+                  "--time-limit", "60")
+    return "" if process.returncode == 0 else process.stderr.strip()
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def refused(self, arguments, code, *words, env=None):
+        process = kda("tpu", *arguments, env=env)
+        self.assertEqual(process.returncode, code, (arguments, process.stderr, process.stdout))
+        self.assertEqual(len(process.stderr.splitlines()), 1, process.stderr)
+        self.assertEqual(process.stdout, "")
+        for word in words:
+            self.assertIn(word, process.stderr)
+
+
+class WithoutLibtpu(Folder):
+    def test_help_teaches(self):
+        top = kda("tpu", "--help")
+        self.assertEqual(top.returncode, 0)
+        self.assertIn("scripts/setup tpu", top.stdout)
+        self.assertNotIn("compile-child", top.stdout)
+        for command in COMMANDS:
+            self.assertIn(command, top.stdout)
+            process = kda("tpu", command, "--help")
+            self.assertEqual((process.returncode, process.stderr), (0, ""))
+
+    def test_wrong_arguments(self):
+        for arguments, words in (
+                ([], ("command is needed", "predict")),
+                (["frobnicate"], ("frobnicate",)),
+                (["emit"], ("--output",)),
+                (["emit", "--output", self.folder, "--heads", "12"], ("mega", "multiple of 8")),
+                (["emit", "--output", self.folder, "--rung", "port"], ("--rung", "ladder")),
+                (["emit", "--output", self.folder, "--kernel", "ladder", "--rung", "best"],
+                 ("--rung", "best", "original")),
+                (["emit", "--output", self.folder, "--kernel", "ladder", "--heads", "12", "--set",
+                  "head_block=1"], ("head_block", "multiple of 8")),
+                (["emit", "--output", self.folder, "--kernel", "decode", "--seqlen", "2"],
+                 ("decode", "one token")),
+                (["emit", "--output", self.folder, "--lengths", "0,0"], ("--lengths",)),
+                (["emit", "--output", self.folder, "--gate-dtype", "fp32"], ("mega", "bf16")),
+                (["emit", "--output", "/dev/null/x"], ("--output", "/dev/null/x")),
+                (["predict", "--target", "v9"], ("--target", "v9", "v6e")),
+                (["predict", "--time-limit", "0"], ("--time-limit", "0")),
+                (["predict", "--gate", "hard"], ("--gate", "hard", "bounded")),
+                (["eval", "--batch", "1", "--dim-k", "64"], ("K = 64", "128")),
+                (["eval", "--dtype", "fp32"], ("q", "BF16")),
+                (["eval", "--input", "/no/such"], ("/no/such",))):
+            with self.subTest(arguments=arguments):
+                self.refused(arguments, 2, *words)
+
+    def test_no_libtpu_is_one_line(self):
+        for command in (["compile"], ["predict"], ["ladder"], ["bars"],
+                        ["trace", "--output", self.path("x.svg")]):
+            with self.subTest(command=command):
+                self.refused([*command, "--libtpu", "/no/such/libtpu.so"], 1, "/no/such/libtpu.so")
+                self.refused(command, 1, "KDA_LIBTPU", env={"KDA_LIBTPU": "/neither/this"})
+
+    def test_emit(self):
+        for kernel, names in (("mega", ("mega.stablehlo.mlir", "kda_mega.mosaic.mlir")),
+                              ("decode", ("decode.stablehlo.mlir", "kda_decode.mosaic.mlir")),
+                              ("ladder", ("ladder.stablehlo.mlir", "gate_intra.mosaic.mlir",
+                                          "inter_output.mosaic.mlir"))):
+            shape = ("--batch", "2", "--heads", "8", *(("--seqlen", "70") * (kernel != "decode")))
+            result = kda_json("tpu", "emit", "--kernel", kernel, *shape, "--output", self.folder)
+            self.assertEqual([os.path.basename(f["path"]) for f in result["files"]], list(names))
+            for file in result["files"]:
+                self.assertEqual(os.path.getsize(file["path"]), file["bytes"])
+            with open(self.path(names[0]), encoding="utf-8") as file:
+                self.assertIn("tpu_custom_call", file.read())
+            with open(self.path(names[1]), encoding="utf-8") as file:
+                self.assertIn("stable_mosaic.version", file.read())
+
+    def test_eval_follows_the_oracle(self):
+        for flags in (("--lengths", "3,0,70"), ("--kernel", "decode", "--batch", "3"),
+                      ("--kernel", "ladder", *SMALL[:4], "--rung", "original"),
+                      ("--kernel", "ladder", *SMALL[:4], "--qk-l2norm", "--beta-logits")):
+            with self.subTest(flags=flags):
+                result = kda_json("tpu", "eval", "--heads", "8", *flags)
+                self.assertTrue(result["passed"])
+                self.assertLess(result["tensors"]["o"]["relative_error"], 6e-3)
+                self.assertLess(result["tensors"]["final_state"]["relative_error"], 6e-3)
+
+    def test_eval_of_a_file(self):
+        made, out, cpu = (self.path(n) for n in ("made.safetensors", "out.safetensors",
+                                                 "cpu.safetensors"))
+        self.assertEqual(kda("verify", "--heads", "8", "--seqlen", "70", "--save-input",
+                             made).returncode, 0)
+        result = kda_json("tpu", "eval", "--input", made, "--output", out)
+        self.assertTrue(result["passed"])
+        self.assertEqual(result["from_file"]["gate"], "bounded")
+        self.assertEqual(kda("run", "--input", made, "--output", cpu).returncode, 0)
+        self.assertEqual({n: t[:2] for n, t in read(out).items()},
+                         {n: t[:2] for n, t in read(cpu).items()})
+        self.refused(["eval", "--input", made, "--output", made], 2, "--output", made)
+
+    def test_eval_that_is_off_fails(self):
+        process = kda("tpu", "eval", *SMALL, "--tolerance", "1e-9")
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("OFF", process.stdout)
+
+
+class WithLibtpu(Folder):
+    @classmethod
+    def setUpClass(cls):
+        why = why_no_libtpu()
+        if why:
+            raise unittest.SkipTest(f"no libtpu: {why}")
+
+    def test_compile(self):
+        out = self.path("kda.bin")
+        result = kda_json("tpu", "compile", *SMALL, "--output", out)
+        compiled = result["compiled"]
+        self.assertEqual(os.path.getsize(out), compiled["executable_bytes"])
+        for name in ("code_bytes", "argument_bytes", "output_bytes", "compile_seconds"):
+            self.assertGreater(compiled[name], 0, name)
+        self.assertRegex(compiled["fingerprint"], "^[0-9a-f]{16,}$")
+        self.assertGreater(result["kernels"][0]["vmem_bytes"], 0)
+
+    def test_predict(self):
+        result = kda_json("tpu", "predict", *SMALL)
+        self.assertEqual(result["figure"], FIGURE)
+        self.assertAlmostEqual(result["predicted_ms"], result["kernels_ms"] + result["xla_ms"])
+        self.assertGreater(result["wall_ms"], result["predicted_ms"])
+        kernel, = result["kernels"]
+        for name in ("steps", "cycles_per_step", "hbm_bytes", "vmem_bytes"):
+            self.assertGreater(kernel[name], 0, name)
+        self.assertIn(kernel["bound"], ("cycles", "hbm"))
+        for unit, share in kernel["occupancy"].items():
+            self.assertTrue(0 <= share <= 1, unit)
+        self.assertEqual(result["problem"]["lengths"], [64])
+        self.assertIn("git_commit", result["manifest"])
+
+    def test_text_says_what_it_is(self):
+        process = kda("tpu", "predict", "--kernel", "decode", "--batch", "2", "--heads", "8")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertIn(FIGURE, process.stdout)
+
+    def test_other_targets_are_unproven(self):
+        process = kda("tpu", "predict", "--kernel", "decode", "--batch", "2", "--heads", "8",
+                      "--target", "v5p")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertIn("unproven", process.stdout)
+
+    def test_trace(self):
+        out = self.path("step.svg")
+        result = kda_json("tpu", "trace", *SMALL, "--output", out)
+        with open(out, encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.startswith("<svg") or text.startswith("<?xml"))
+        self.assertEqual(result["figure"], FIGURE)
+        stages = {s["stage"]: s for s in result["stages"]}
+        for stage in ("intra_chunk", "solve", "inter_chunk"):
+            self.assertGreater(stages[stage]["matmuls"], 0, stage)
+            self.assertGreaterEqual(stages[stage]["heads"], 4, stage)
+        self.refused(["trace", *SMALL, "--output", out, "--kernel-name", "nope"], 2, "nope",
+                     "kda_mega")
+
+    def test_a_compilation_has_a_time_limit(self):
+        self.refused(["predict", *SMALL, "--time-limit", "0.01"], 1, "0.01 s")
+
+    def test_ladder(self):
+        process = subprocess.run([BINARY, "tpu", "ladder", "--batch", "1", "--seqlen", "32",
+                                  "--heads", "24", "--json"], capture_output=True, text=True,
+                                 timeout=600)  # eight compilations
+        self.assertEqual(process.returncode, 0, process.stderr)
+        results = {r["rung"]: r for r in json.loads(process.stdout)["results"]}
+        self.assertEqual(list(results), ["original", "port", "fuse", "unified_layout", "flat_grid",
+                                         "serial", "optimized", "mega"])
+        self.assertEqual(results["original"]["published_ms"], 0.9666)
+        self.assertIsNone(results["mega"]["published_ms"])
+        self.assertLess(results["optimized"]["predicted_ms"], results["original"]["predicted_ms"])
+        self.assertLess(results["mega"]["predicted_ms"], results["optimized"]["predicted_ms"])
+
+
+if __name__ == "__main__":
+    unittest.main()
