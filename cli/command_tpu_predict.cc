@@ -76,24 +76,30 @@ tpu::TraceRange RangeOf(const tpu::Program& program) {
   return tpu::StepOf(program);
 }
 
+void CheckKernelName(const tpu::BuiltProgram& program, const std::string& name) {
+  std::vector<std::string> names;
+  for (const tpu::hlo::Kernel& kernel : program.module->kernels()) {
+    names.push_back(kernel.program.name);
+  }
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return;
+  BadArgument("--kernel-name: '{}' is not one of {}", name, fmt::join(names, ", "));
+}
+
 // Of the program's kernels the one asked for, else the longest.
 size_t Chosen(const tpu::Report& report, const std::string& name) {
   const std::vector<tpu::PredictedOperation>& kernels = report.prediction.kernels;
-  std::vector<std::string> names;
   size_t best = kernels.size();
   for (size_t i = 0; i < kernels.size(); ++i) {
-    names.push_back(kernels[i].name);
     if (report.programs[i] < 0 || (!name.empty() && kernels[i].name != name)) continue;
     if (best == kernels.size() || kernels[i].us > kernels[best].us) best = i;
   }
-  if (best == kernels.size()) {
-    BadArgument("--kernel-name: '{}' is not one of {}", name, fmt::join(names, ", "));
-  }
+  if (best == kernels.size()) Failed("the schedule holds no code of a kernel");
   return best;
 }
 
 void Trace(const PredictFlags& flags, const Context& context) {
   const tpu::BuiltProgram program = BuildTpuProgram(MakeTpuRequest(flags.tpu));
+  CheckKernelName(program, flags.kernel_name);
   tpu::Report report;
   {
     Progress progress("tpu trace");

@@ -149,7 +149,7 @@ void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags) {
 
 void AddTpuCompilerFlags(CLI::App* app, TpuFlags* flags) {
   const std::string group = "Compiler";
-  app->add_option("--target", flags->target, "TPU to compile for")
+  app->add_option("--target", flags->target, "TPU to compile for; v6e:2x2 shares out the heads")
       ->check(OneOf(AllTargets()))
       ->capture_default_str()
       ->group(group);
@@ -196,6 +196,7 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   request.family = flags.kernel == "mega"     ? tpu::Family::kMega
                    : flags.kernel == "ladder" ? tpu::Family::kLadder
                                               : tpu::Family::kDecode;
+  request.partitions = tpu::FindTarget(flags.target)->partitions;
   if (flags.kernel == "ladder") request.ladder = MakeLadderOptions(flags);
   return request;
 }

@@ -8,6 +8,7 @@
 #include "tpu/counts.h"
 #include "tpu/decode/decode.h"
 #include "tpu/hlo/printer.h"
+#include "tpu/shard.h"
 
 namespace kda::tpu {
 
@@ -33,28 +34,45 @@ std::string Words(const TpuProblem& p) {
   return text;
 }
 
+// A module of one chip, or of several that share out the heads.
+BuiltProgram BuildShared(const ProgramRequest& request, const char* name,
+                         const ModuleBuilder& build) {
+  const TpuProblem& p = request.problem;
+  BuiltProgram built;
+  built.module = std::make_unique<hlo::Module>(name);
+  if (request.partitions == 1) {
+    build(p, built.module.get());
+    built.counts = CountModule(*built.module, p);
+    return built;
+  }
+  BuildSharded(p, request.partitions, build, built.module.get());
+  built.counts = CountModule(*built.module, ShardOf(p, request.partitions));
+  return built;
+}
+
+std::string Chips(int partitions) {
+  return partitions == 1 ? "" : ", on " + std::to_string(partitions) + " chips";
+}
+
 BuiltProgram BuildMegaProgram(const ProgramRequest& request) {
   const TpuProblem& p = request.problem;
   if (p.gate_dtype != ir::DType::kBF16) throw ir::BuildError("mega: g must be bf16");
-  BuiltProgram built;
-  built.module = std::make_unique<hlo::Module>("mega");
-  BuildMega(p, built.module.get());
-  built.counts = CountModule(*built.module, p);
-  built.description =
-      "mega, " + std::to_string(MegaHeadGroup(p.heads)) + " heads in a step; " + Words(p);
+  BuiltProgram built = BuildShared(
+      request, "mega",
+      [&](const TpuProblem& problem, hlo::Module* module) { BuildMega(problem, module); });
+  built.description = "mega, " + std::to_string(MegaHeadGroup(p.heads / request.partitions)) +
+                      " heads in a step; " + Words(p) + Chips(request.partitions);
   return built;
 }
 
 BuiltProgram BuildDecodeProgram(const ProgramRequest& request) {
-  BuiltProgram built;
-  built.module = std::make_unique<hlo::Module>("decode");
-  BuildDecode(request.problem, built.module.get());
-  built.counts = CountModule(*built.module, request.problem);
-  built.description = "decode; " + Words(request.problem);
+  BuiltProgram built = BuildShared(request, "decode", BuildDecode);
+  built.description = "decode; " + Words(request.problem) + Chips(request.partitions);
   return built;
 }
 
 BuiltProgram BuildLadderProgram(const ProgramRequest& request) {
+  if (request.partitions > 1) throw ir::BuildError("ladder: for one chip only");
   Ladder ladder = BuildLadder(request.problem, request.ladder);
   BuiltProgram built;
   built.module = std::move(ladder.module);

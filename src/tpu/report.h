@@ -21,6 +21,7 @@ enum class Family { kMega, kLadder, kDecode };
 struct ProgramRequest {
   Family family = Family::kMega;
   TpuProblem problem;
+  int partitions = 1;    // chips that share out the heads (shard.h); mega and decode
   LadderOptions ladder;  // of the ladder
 };
 

@@ -65,6 +65,7 @@ class WithoutLibtpu(Folder):
                 (["emit", "--output", self.folder, "--gate-dtype", "fp32"], ("mega", "bf16")),
                 (["emit", "--output", "/dev/null/x"], ("--output", "/dev/null/x")),
                 (["predict", "--target", "v9"], ("--target", "v9", "v6e")),
+                (["predict", "--target", "v6e:2x2", "--heads", "16"], ("H = 16", "multiple of 32")),
                 (["predict", "--time-limit", "0"], ("--time-limit", "0")),
                 (["predict", "--gate", "hard"], ("--gate", "hard", "bounded")),
                 (["eval", "--batch", "1", "--dim-k", "64"], ("K = 64", "128")),

@@ -172,6 +172,24 @@ TEST(PredictProgram, LadderFirstAndLast) {
   ExpectComplete(PredictProgram(BuildProgram(request), Settings()), 4);
 }
 
+// A chip of four does the work of its heads.
+TEST(PredictProgram, HeadsSharedOut) {
+  ProgramRequest request = Request(Family::kMega, {130, 64}, 32);
+  request.partitions = 4;
+  const BuiltProgram shared = BuildProgram(request);
+  EXPECT_NE(shared.description.find("on 4 chips"), std::string::npos) << shared.description;
+  const BuiltProgram alone = BuildProgram(Request(Family::kMega, {130, 64}, 8));
+  EXPECT_EQ(shared.counts.at("kda_mega").hbm_bytes, alone.counts.at("kda_mega").hbm_bytes);
+  request.family = Family::kLadder;
+  EXPECT_THROW(BuildProgram(request), ir::BuildError);
+  KDA_NEEDS_LIBTPU();
+  const Report report = PredictProgram(shared, Settings("v6e:2x2"));
+  ExpectComplete(report, 1);
+  const Report one = PredictProgram(alone, Settings());
+  ASSERT_TRUE(one.ok()) << one.error;
+  EXPECT_NEAR(report.prediction.kernels_ms / one.prediction.kernels_ms, 1, 0.01);
+}
+
 TEST(PredictProgram, Decode) {
   KDA_NEEDS_LIBTPU();
   const BuiltProgram program = BuildProgram(Request(Family::kDecode, {1, 1, 1}, 8));
