@@ -65,21 +65,23 @@ Scores StripScores(const IntraInput& in, int64_t heads) {
 }
 
 Scores ElementwiseScores(const IntraInput& in, int64_t heads) {
-  Scores scores;
+  ir::Builder* const b = in.G.builder();
   const ir::Shape cube = {kChunk, kChunk, kDim};
   const auto rows = [](Value x) { return ir::Reshape(x, {kChunk, 1, kDim}); };
   const auto columns = [](Value x) { return ir::Reshape(x, {1, kChunk, kDim}); };
   const auto sum = [](Value x) { return ir::Reshape(ir::ReduceSum(x, 2), {kChunk, kChunk}); };
+  std::vector<Value> decay;
   for (int64_t h = 0; h < heads; ++h) {
-    const Value q = HeadOf(in.q, h), k = HeadOf(in.k, h), G = HeadOf(in.G, h);
-    const Value exponent = rows(G) - columns(G);
-    ir::Builder* const b = G.builder();
+    const Value G = HeadOf(in.G, h);
     const Value causal = b->Iota(cube, 0) >= b->Iota(cube, 1);
-    const Value decay =
-        ir::Exp2(ir::Max(ir::Select(causal, exponent, kLeastExponent), kLeastExponent));
-    const Value decayed = decay * columns(k);
-    scores.qk.push_back(sum(rows(q) * decayed));
-    scores.kk.push_back(sum(rows(k) * decayed));
+    const Value exponent = ir::Select(causal, rows(G) - columns(G), kLeastExponent);
+    decay.push_back(ir::Exp2(ir::Max(exponent, kLeastExponent)));
+  }
+  Scores scores;
+  for (int64_t h = 0; h < heads; ++h) {
+    const Value decayed = decay[static_cast<size_t>(h)] * columns(HeadOf(in.k, h));
+    scores.qk.push_back(sum(rows(HeadOf(in.q, h)) * decayed));
+    scores.kk.push_back(sum(rows(HeadOf(in.k, h)) * decayed));
   }
   return scores;
 }

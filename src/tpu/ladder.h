@@ -54,7 +54,7 @@ struct LadderPlan {
 // Throws ir::BuildError where a forced switch cannot be on, or the problem is none of the ladder's.
 LadderPlan PlanLadder(const TpuProblem& problem, const LadderOptions& options);
 
-// VMEM that one step of the kernels takes with all heads in it.
+// VMEM that one step of the kernels may take with all heads in it.
 int64_t HeadBlockVmemBytes(const TpuProblem& problem, bool safe_gate);
 
 struct Ladder {

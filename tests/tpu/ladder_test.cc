@@ -310,6 +310,32 @@ TEST(LadderPlan, RefusesHeadBlockThatDoesNotFitVmem) {
   EXPECT_NO_THROW(PlanLadder(p, forced));
 }
 
+TEST(LadderPlan, FallsBackWithMoreHeadsThanVmemHolds) {
+  tpu::TpuProblem p = ProblemOf(Mixed(8));
+  for (int64_t heads : {24, 32}) {
+    p.heads = heads;
+    EXPECT_NE(PlanLadder(p, {}).switches & KDA_SWITCH_HEAD_BLOCK, 0u) << heads;
+  }
+  for (int64_t heads : {48, 96}) {
+    p.heads = heads;
+    EXPECT_EQ(PlanLadder(p, {}).switches & KDA_SWITCH_HEAD_BLOCK, 0u) << heads;
+  }
+}
+
+// The most heads that the plan lets through compile.
+TEST(LadderPlan, LetsThroughWhatCompiles) {
+  KDA_NEEDS_LIBTPU();
+  tpu::TpuProblem p = ProblemOf(Mixed(8));
+  p.heads = 32;
+  for (kda_solver solver : {KDA_SOLVER_NEUMANN64, KDA_SOLVER_BLOCK}) {
+    const Ladder ladder = BuildLadder(p, With(KDA_SWITCHES_ALL, solver));
+    tpu::CompileRequest request = tpu::TinyRequest();
+    request.module = tpu::hlo::Print(*ladder.module);
+    const tpu::CompileResult result = Compile(request);
+    EXPECT_TRUE(result.ok()) << ladder.plan.description << ": " << result.message;
+  }
+}
+
 TEST(LadderPlan, RefusesWhatItHasNot) {
   tpu::TpuProblem p = ProblemOf(Mixed(8));
   p.slots = 4;
