@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace kda::tpu::mega {
 
 // Prefix sums within a block run from its middle token: exponents then lie within 16 gates of zero on
-// either side, and e^(+-) of 16 gates must fit fp32.
+// either side. Of the 126 binades below 1 ten are left to the numbers that they scale: a unit vector's
+// components would fade into subnormals, which count as zeros, from a bound of -5.1 on.
 bool HasBoundedWay(const TpuProblem& p) {
-  return p.gate == KDA_GATE_BOUNDED && kBlock / 2 * -p.lower_bound / std::log(2.0) <= 126;
+  return p.gate == KDA_GATE_BOUNDED &&
+         static_cast<double>(kBlock) / 2 * -p.lower_bound / std::log(2.0) <= 116;
 }
 
 namespace {
@@ -20,14 +23,45 @@ int UnrollOf(const TpuProblem& p, const MegaOptions& o) {
   return o.unroll;
 }
 
+void Refuse(const std::string& argument, const std::string& value, const std::string& allowed) {
+  throw ir::BuildError("mega: " + argument + " is " + value + ", but must be " + allowed);
+}
+
+void RefuseOutside(const char* argument, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  Refuse(argument, std::to_string(value), std::to_string(least) + " to " + std::to_string(most));
+}
+
+const TpuProblem& Checked(const TpuProblem& p, const MegaOptions& o) {
+  // Offsets are i32; beta's columns are a multiple of 128.
+  constexpr int64_t kMost = (int64_t{1} << 31) - 128;
+  if (MegaHeadGroup(p.heads) == 0) {
+    Refuse("heads", std::to_string(p.heads), "a multiple of 8");
+  }
+  RefuseOutside("tokens", p.tokens, 1, kMost);
+  RefuseOutside("sequences", p.sequences, 1, kMost);
+  RefuseOutside("slots", p.slots, 0, kMost);
+  RefuseOutside("checkpoint_every", p.checkpoint_every, 0, p.tokens);
+  RefuseOutside("unroll", o.unroll, 1, 2);
+  if (p.gate_dtype != DType::kBF16) Refuse("gate_dtype", ToString(p.gate_dtype), "bf16");
+  if (p.beta_dtype != DType::kBF16 && p.beta_dtype != DType::kF32) {
+    Refuse("beta_dtype", ToString(p.beta_dtype), "bf16 or f32");
+  }
+  if (p.gate == KDA_GATE_BOUNDED && !(p.lower_bound <= 0 && std::isfinite(p.lower_bound))) {
+    Refuse("lower_bound", std::to_string(p.lower_bound), "finite and at most 0");
+  }
+  if (!std::isfinite(p.scale)) Refuse("scale", std::to_string(p.scale), "finite");
+  return p;
+}
+
 }  // namespace
 
 Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
     : b(builder),
-      problem(p),
+      problem(Checked(p, o)),
       options(o),
       heads(MegaHeadGroup(p.heads)),
-      groups(heads == 0 ? 0 : p.heads / heads),
+      groups(p.heads / heads),
       pairs(static_cast<int>(heads / 2)),
       unroll(UnrollOf(p, o)),
       items(unroll * pairs),
@@ -35,11 +69,6 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
       state_ring(3 * unroll),
       copy_rows(std::min(kChunk, p.tokens)),
       bounded(HasBoundedWay(p)) {
-  if (heads == 0) throw ir::BuildError("mega: the number of heads must be a multiple of 8");
-  if (p.checkpoint_every > p.tokens) {
-    throw ir::BuildError("mega: checkpoint_every exceeds the number of tokens: there are none");
-  }
-  if (p.tokens < 1 || p.sequences < 1) throw ir::BuildError("mega: no tokens or no sequences");
   const int64_t T = p.tokens, H = p.heads, N = p.sequences;
   const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
   b->Grid({groups});
