@@ -220,8 +220,10 @@ MegaResult RunMega(const Case& c, const MegaRun& run) {
   const tpu::TpuProblem p = MegaProblem(c, run);
   tpu::ir::EvaluateOptions options;
   options.copies = run.copies;
+  tpu::MegaOptions order = tpu::MegaDefaults(p);
+  if (run.unroll > 0) order.unroll = run.unroll;
   std::vector<Array> out =
-      tpu::ir::Evaluate(tpu::BuildMegaKernel(p), MegaArguments(c, run), options);
+      tpu::ir::Evaluate(tpu::BuildMegaKernel(p, order), MegaArguments(c, run), options);
   MegaResult result;
   result.o = std::move(out[0]);
   if (p.final_state) result.S = std::move(out[1]);
@@ -285,6 +287,18 @@ std::vector<unsigned char> BitsOf(const Array& a, int64_t first, int64_t rows, i
 
 bool AllZero(const std::vector<unsigned char>& bits) {
   return std::all_of(bits.begin(), bits.end(), [](unsigned char b) { return b == 0; });
+}
+
+bool SameRows(const Array& a, int64_t first, int64_t rows, const Array& b, int64_t b_first,
+              int64_t head) {
+  return BitsOf(a, first, rows, head) == BitsOf(b, b_first, rows, head);
+}
+
+testing::AssertionResult SameBits(const MegaResult& a, const MegaResult& b) {
+  if (a.o != b.o) return testing::AssertionFailure() << "o differs";
+  if (a.S != b.S) return testing::AssertionFailure() << "the final states differ";
+  if (a.checkpoints != b.checkpoints) return testing::AssertionFailure() << "checkpoints differ";
+  return testing::AssertionSuccess();
 }
 
 std::string Name(MegaGate gate) {

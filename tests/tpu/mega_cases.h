@@ -29,6 +29,7 @@ struct MegaRun {
   int64_t capacity = 0;              // tokens of the arrays, at least the case's; beyond: `poison`
   double poison = kNan;              // of those rows, and of beta's padding
   std::vector<int64_t> final_slots;  // empty: the case's slots, for both
+  int unroll = 0;                    // MegaOptions::unroll; 0: as the defaults have it
 };
 
 struct MegaResult {
@@ -57,6 +58,11 @@ MegaResult CheckMega(const Case& c, double limit = kMegaLimit, const MegaRun& ru
 std::vector<unsigned char> BitsOf(const tpu::ir::Array& a, int64_t first, int64_t rows,
                                   int64_t head = -1);
 bool AllZero(const std::vector<unsigned char>& bits);
+// Rows [first, first + rows) of `a` are those of `b` from `b_first` on.
+bool SameRows(const tpu::ir::Array& a, int64_t first, int64_t rows, const tpu::ir::Array& b,
+              int64_t b_first, int64_t head = -1);
+// Everything the same.
+testing::AssertionResult SameBits(const MegaResult& a, const MegaResult& b);
 
 // --- Cases. g and beta are stored as the kernel takes them: g in bf16. ---
 

@@ -32,7 +32,8 @@ TEST(Mega, EveryGateInEveryRegime) {
 
 // Every gate at the bound, whichever way it takes.
 TEST(Mega, LowerBounds) {
-  for (double bound : {0.0, -0.25, -1.0, -2.75, -2.8, -4.0, -5.0, -5.9, -11.2, -88.0, -1000.0}) {
+  for (double bound : {0.0, -0.25, -1.0, -2.75, -2.8, -4.0, -5.0, -5.02, -5.03, -5.3, -5.45, -5.9,
+                       -11.2, -88.0, -1000.0}) {
     SCOPED_TRACE(bound);
     Case c = MegaStandard(3, 8, {64}, MegaGate::kBounded, Regime::kSat);
     c.lower_bound = bound;
