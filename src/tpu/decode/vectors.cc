@@ -39,7 +39,7 @@ void Kernel::PrepareVectors(Value i) {
 
   // beta of the item's heads, along the lanes of their rows.
   const Value near = Load(betas.Rows(Index(AssumeMultiple(group * 8.0, 8)), kHeads));
-  const Shape tokens = near.shape();
+  const Shape& tokens = near.shape();
   const Value lane = BroadcastTo(n & static_cast<uint32_t>(kDim - 1), tokens);
   const Value mine = Select(b->Iota(tokens, 1) == lane, near, 0.0);
   const Value gain = SumOfLanes(mine);

@@ -6,6 +6,7 @@
 #define KDA_TPU_IR_PROGRAM_H_
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,7 +134,7 @@ struct Program {
   std::string name;
   std::vector<int64_t> grid;
   std::vector<Argument> arguments;  // prefetch, inputs, outputs, scratch, in this order
-  std::vector<Node> nodes;
+  std::deque<Node> nodes;           // references to nodes stay good while more are added
   std::vector<Block> blocks;
   int body = -1;
   std::vector<std::string> labels = {""};
@@ -141,7 +142,7 @@ struct Program {
       aliases;             // (input, output) that share memory, by position in role
   int64_t vmem_limit = 0;  // bytes; 0: the compiler's default
   bool side_effects = false;
-  bool bounds_checks = true;                 // of copies, on the device: some 15 cycles each
+  bool bounds_checks = true;  // of copies, on the device: some 15 cycles each
 
   const Argument& Get(Role role, int position) const;
   int Count(Role role) const;

@@ -45,13 +45,11 @@ std::vector<Stage> Kernel::IntraChunk() {
       k_down[p].head[e] = ToBF16(kd_of);
       // Rows of a block times 2^(the sum from its middle to where these operands count from).
       const auto moved = [&](Value x, int64_t row, double by) {
-        std::vector<Value> blocks;
-        for (int64_t block = 0; block < 2; ++block) {
-          const Value f = Rows(exponents[p].head[e], row + block, 1);
-          blocks.push_back(Rows(x, block * kBlock, kBlock) *
-                           BroadcastTo(by == 1 ? f : f * by, {kBlock, kDim}));
-        }
-        return ToBF16(Concat(blocks, 0));
+        const auto block = [&](int64_t r) {
+          const Value f = Rows(exponents[p].head[e], row + r, 1);
+          return Rows(x, r * kBlock, kBlock) * BroadcastTo(by == 1 ? f : f * by, {kBlock, kDim});
+        };
+        return ToBF16(Concat({block(0), block(1)}, 0));
       };
       q_start[p].head[e] = moved(q_of, 0, problem.scale);
       k_start[p].head[e] = moved(k_of, 0, 1);
@@ -64,12 +62,11 @@ std::vector<Stage> Kernel::IntraChunk() {
     const Builder::Label label(b, "intra_chunk", 2 * item);
     const auto p = static_cast<size_t>(item);
     const auto queries_and_keys = [&](int64_t from) {  // [64, 256], both heads side by side
-      std::vector<Value> sides;
-      for (int e = 0; e < 2; ++e) {
-        sides.push_back(
-            Concat({Rows(q_up[p].head[e], from, kBlock), Rows(k_up[p].head[e], from, kBlock)}, 0));
-      }
-      return Concat(sides, 1);
+      const auto side = [&](int e) {
+        return Concat({Rows(q_up[p].head[e], from, kBlock), Rows(k_up[p].head[e], from, kBlock)},
+                      0);
+      };
+      return Concat({side(0), side(1)}, 1);
     };
     const auto keys = [&](const Pair& of, int64_t from) {  // [64, 256]
       return BlockDiagonal(Rows(of.head[0], from, kBlock), Rows(of.head[1], from, kBlock));
