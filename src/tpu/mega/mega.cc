@@ -25,13 +25,22 @@ MegaOptions MegaDefaults(const TpuProblem& p) {
   MegaOptions o;
   if (!bounded) {
     o.start_a = 0.16;
-    o.beta = 0.05;
-    o.copies = 0.40;
+    o.end_c = 0.79;
     o.start_d = 0.0;
+    o.end_d = 0.46;
+    o.beta = 0.05;
+    o.copies = 0.29;
     o.lag_a = 2;
     o.lag_c = 4;
+  } else if (group == 24) {
+    o.start_d = 0.29;
+    o.end_d = 0.26;
+    o.beta = -0.02;
+    o.lag_a = 3;
+    o.lag_c = 6;
+  } else if (group == 8) {
+    o.unroll = 2;
   }
-  if (group == 8 && bounded) o.unroll = 2;
   return o;
 }
 
