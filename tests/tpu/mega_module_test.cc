@@ -108,7 +108,7 @@ TEST(MegaModule, EveryFeature) {
     const tpu::hlo::Arrays out = tpu::hlo::Evaluate(module, in);
     EXPECT_EQ(out.size(), 1U + (c.want_state ? 1 : 0) + (c.checkpoint_every > 0 ? 1 : 0));
     // The kernel's own results, which are checked elsewhere.
-    const MegaResult want = CheckMega(c);
+    const MegaResult want = RunMega(c);
     const Array& o = out.at("o");
     EXPECT_EQ(o.shape(), (Shape{1, c.T, c.H, 128}));
     EXPECT_TRUE(std::equal(o.bf16(), o.bf16() + o.size(), want.o.bf16()));
@@ -206,7 +206,7 @@ TEST(MegaRefuses, DtypesAndNumbers) {
 }
 
 TEST(MegaRefuses, NothingItShouldTake) {
-  for (int64_t heads : {8, 16, 24, 32, 40, 48, 56, 64, 80, 96}) {
+  for (int64_t heads : {8, 16, 24, 40, 96}) {
     for (const Feature& feature : Features()) {
       TpuProblem p = MegaProblem(CaseOf(feature, 8, {70, 3}));
       p.heads = heads;
@@ -243,13 +243,16 @@ INSTANTIATE_TEST_SUITE_P(Features, MegaCompiled, testing::Range(size_t{0}, Featu
 TEST(MegaCompiledFor, OtherTargets) {
   KDA_NEEDS_LIBTPU();
   for (const char* target : {"v5e", "v5p", "tpu7x"}) {
-    TpuProblem p = Good();
-    p.tokens = 8192;
-    p.heads = 16;
-    p.sequences = 4;
-    p.lengths = {2048, 2048, 2048, 2048};
-    const tpu::CompileResult result = CompileMega(p, target);
-    EXPECT_TRUE(result.ok()) << target << ": " << result.message;
+    for (int64_t heads : {16, 24}) {
+      TpuProblem p = Good();
+      p.tokens = 8192;
+      p.heads = heads;
+      p.sequences = 4;
+      p.lengths = {2048, 2048, 2048, 2048};
+      if (heads == 24) p.gate = KDA_GATE_SOFTPLUS;
+      const tpu::CompileResult result = CompileMega(p, target);
+      EXPECT_TRUE(result.ok()) << target << ", " << heads << " heads: " << result.message;
+    }
   }
 }
 

@@ -168,10 +168,10 @@ TEST(Mega, SlowDecay) {
 TEST(Mega, HeadCounts) {
   for (int64_t heads : {16, 24, 40, 48}) {
     SCOPED_TRACE(heads);
-    CheckMega(MegaStandard(2, heads, {70, 3}, MegaGate::kBounded));
+    CheckMega(MegaStandard(2, heads, {35, 3}, MegaGate::kBounded));
   }
-  CheckMega(MegaStandard(2, 24, {70, 3}, MegaGate::kSoftplus));
-  CheckMega(MegaStandard(2, 48, {65}, MegaGate::kLog));
+  CheckMega(MegaStandard(2, 24, {35, 3}, MegaGate::kSoftplus));
+  CheckMega(MegaStandard(2, 32, {65}, MegaGate::kLog));
 }
 
 // Around every tile, packed; alone in MegaBits.
