@@ -318,7 +318,8 @@ ir::Program InterKernel(const LadderKernel& k) {
   frame.Tables();
   const Ref u = frame.In("u", DType::kBF16, kDim), w = frame.In("w", DType::kBF16, kDim);
   const Ref kg = frame.In("kg", DType::kBF16, kDim), G = frame.In("G", DType::kF32, kDim);
-  const Ref initial = b->Input("S_initial", DType::kF32, frame.States(), frame.State(), frame.StateMap());
+  const Ref initial =
+      b->Input("S_initial", DType::kF32, frame.States(), frame.State(), frame.StateMap());
   const Ref v_new = frame.Out("v_new", DType::kF32, kDim);
   const Ref before =
       b->Output("S", DType::kF32, frame.ChunkStates(), frame.ChunkState(), frame.ChunkStateMap());
@@ -363,7 +364,8 @@ ir::Program InterOutputKernel(const LadderKernel& k) {
   const Ref u = frame.In("u", DType::kBF16, kDim), w = frame.In("w", DType::kBF16, kDim);
   const Ref kg = frame.In("kg", DType::kBF16, kDim), G = frame.In("G", DType::kF32, kDim);
   const Ref Aqk = frame.In("Aqk", DType::kBF16, kChunk);
-  const Ref initial = b->Input("S_initial", DType::kF32, frame.States(), frame.State(), frame.StateMap());
+  const Ref initial =
+      b->Input("S_initial", DType::kF32, frame.States(), frame.State(), frame.StateMap());
   const Ref o = frame.Out("o", DType::kBF16, kDim, k.native());
   const Ref final_state =
       b->Output("S_final", DType::kF32, frame.States(), frame.State(), frame.StateMap());

@@ -38,7 +38,7 @@ TEST(Predict, KernelBoundByItsCycles) {
   schedule.programs[0].grid_loop = 0;
   schedule.operations = {KernelOf(0)};
   schedule.operations[0].hbm_bytes = 1000;
-  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 0}}}, V6e());
+  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 0, {}}}}, V6e());
   ASSERT_EQ(prediction.kernels.size(), 1U);
   const PredictedOperation& kernel = prediction.kernels[0];
   EXPECT_EQ(kernel.name, "k");
@@ -58,7 +58,7 @@ TEST(Predict, KernelBoundByMemory) {
   schedule.programs = {StraightCode(100)};
   schedule.operations = {KernelOf(0)};
   schedule.operations[0].hbm_bytes = 1;
-  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 96000000}}}, V6e());
+  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 96000000, {}}}}, V6e());
   const PredictedOperation& kernel = prediction.kernels[0];
   EXPECT_EQ(kernel.bound, Bound::kHbm);
   EXPECT_EQ(kernel.hbm_bytes, 96000000);
