@@ -14,8 +14,8 @@
 //   row  68      G_last
 //   row  69      m1 - m0
 //
-// The middle is a later row for half the block: a later gate can change the last bit of an earlier
-// output of its block.
+// The middle is a later row for half the block: a later gate can change the roundings of an earlier
+// output of its block (by up to 3 units in the last place of a row's largest element, as bf16).
 #include <cmath>
 
 #include "tpu/mega/kernel.h"
@@ -101,7 +101,10 @@ void Kernel::PrepareConstants() {
     const Shape square = {heads, heads};
     const Value column = ReduceSum(
         Select(b->Iota(square, 0) == b->Iota(square, 1), BroadcastTo(logs, square), 0.0), 1);
-    scale = Exp2(BroadcastTo(column, rows) * kLog2E) * half;
+    // Bounded by 2^127, and where dt_bias is to be scaled by 2^60: a product with either stays a number,
+    // and beyond them the gate does not change.
+    const double most = problem.gate == KDA_GATE_BOUNDED ? 60 : 127;
+    scale = Exp2(Min(BroadcastTo(column, rows) * kLog2E, most)) * half;
   }
   Store(gate_scale, scale);
   Value shift = b->Constant(DType::kF32, 0.0, rows);
@@ -158,8 +161,13 @@ Value Kernel::BetaRow(int item) const {
 
 namespace {
 
-// softplus(x) / ln 2 of x in units of ln 2.
-Value Softplus2(Value x) { return Max(x, 0.0) + Log(Exp2(-Abs(x)) + 1.0) * kLog2E; }
+// softplus(x) / ln 2 of x in units of ln 2. 1 + e loses what e is below 2^-24 of; the sum's own rounding
+// error gives it back.
+Value Softplus2(Value x) {
+  const Value e = Exp2(-Abs(x)), sum = e + 1.0;
+  const Value lost = (sum - 1.0) - e;
+  return Max(x, 0.0) + (Log(sum) - lost) * kLog2E;
+}
 
 }  // namespace
 
