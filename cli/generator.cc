@@ -156,7 +156,7 @@ std::vector<CLI::Option*> AddGeneratorFlags(CLI::App* app, bool semantics, Gener
         ->group(group);
     app->add_flag("--beta-logits", flags->beta_logits, "beta as logits")->group(group);
   }
-  const std::vector<CLI::Option*> options = {
+  std::vector<CLI::Option*> options = {
       app->add_option(
              "--values", flags->values,
              "gates: mix = fast and slow channels in every head; published = N(0, 1); slow; "

@@ -126,6 +126,7 @@ std::vector<Value> DoubleBlocks(const std::vector<Value>& L, const Masks& masks)
     const Value left = ir::ShiftRight(masks.column, bits);
     const Value pick = (block == left + 1.0) & ((block & 1u) == 1);
     std::vector<Value> step;
+    step.reserve(L.size());
     for (const Value& l : L) step.push_back(ir::Select(pick, l, 0.0));
     if (bits == 0) {
       for (size_t h = 0; h < L.size(); ++h) strict[h] = -step[h];
@@ -156,7 +157,7 @@ std::vector<Value> Solve(const std::vector<Value>& L, const std::vector<Value>& 
 }  // namespace
 
 Value HeadOf(Value x, int64_t i) {
-  const ir::Shape shape = x.shape();
+  const ir::Shape& shape = x.shape();
   return ir::Reshape(ir::Slice(x, 0, i, 1), {shape[1], shape[2]});
 }
 
