@@ -47,22 +47,6 @@ const char kFooter[] =
     "  kda tpu eval --input in.safetensors --output out.safetensors --gate softplus\n"
     "                                                      your own (tensors: kda run --help)";
 
-InputFile MakeInput(EvalFlags* flags, FromFile* from) {
-  if (!flags->input.empty()) {
-    InputFile input = ReadInput(flags->input);
-    *from = TakeFromFile(flags->input, input.metadata, &flags->problem);
-    FillDefaults("log", &flags->problem);
-    return input;
-  }
-  FillDefaults("bounded", &flags->problem);
-  flags->generator.gate = *flags->problem.gate;
-  flags->generator.beta_logits = *flags->problem.beta_logits;
-  const Batch batch{LengthsOf(flags->tpu)};
-  const Case inputs =
-      MakeInputs(flags->generator, flags->tpu.heads, batch.Tokens(), batch.sequences());
-  return {PackedCase(inputs, batch), {}, {}};
-}
-
 tpu::hlo::Arrays Run(const tpu::BuiltProgram& program, const TpuCase& problem) {
   const double chunks = static_cast<double>(problem.problem.tokens) / tpu::kChunk + 3;
   const double seconds = 0.01 * chunks * static_cast<double>(problem.problem.heads);
@@ -81,7 +65,8 @@ int Eval(EvalFlags* flags, const Context& context) {
   CheckNotInput("--output", flags->output, flags->input);
   if (flags->tpu.kernel == "decode") flags->problem.decode = true;
   FromFile from;
-  InputFile input = MakeInput(flags, &from);
+  InputFile input = FileOrGenerated(flags->input, Batch{LengthsOf(flags->tpu)}, flags->tpu.heads,
+                                    &flags->generator, &flags->problem, &from);
   Case& problem = input.problem;
   ApplyProblemFlags(flags->problem, &problem);
   DescribeOutputs(OutputDtype(flags->problem, problem), &problem);

@@ -42,26 +42,11 @@ const char kFooter[] =
     "  kda verify --input made.safetensors                     the same problem again\n"
     "  kda verify --dtype fp32 --gate-dtype fp32 --rung original --isa baseline";
 
-// Fills the flags that are open, from the file or by default.
-InputFile MakeInput(VerifyFlags* flags, FromFile* from) {
-  if (!flags->input.empty()) {
-    InputFile input = ReadInput(flags->input);
-    *from = TakeFromFile(flags->input, input.metadata, &flags->problem);
-    FillDefaults("log", &flags->problem);
-    return input;
-  }
-  FillDefaults("bounded", &flags->problem);
-  flags->generator.gate = *flags->problem.gate;
-  flags->generator.beta_logits = *flags->problem.beta_logits;
-  const Batch batch = Batch::Of(flags->batch, flags->seqlen);
-  const Case inputs = MakeInputs(flags->generator, flags->heads, batch.Tokens(), batch.sequences());
-  return {PackedCase(inputs, batch), {}, {}};
-}
-
 int Verify(VerifyFlags* flags, const Context& context) {
   if (!flags->input.empty()) CheckNotInput("--save-input", flags->save_input, flags->input);
   FromFile from;
-  InputFile input = MakeInput(flags, &from);
+  InputFile input = FileOrGenerated(flags->input, Batch::Of(flags->batch, flags->seqlen),
+                                    flags->heads, &flags->generator, &flags->problem, &from);
   Case& problem = input.problem;
   ApplyProblemFlags(flags->problem, &problem);
   DescribeOutputs(OutputDtype(flags->problem, problem), &problem);

@@ -224,6 +224,21 @@ void FillDefaults(const std::string& gate, ProblemFlags* flags) {
   if (!flags->state_layout) flags->state_layout = "kv";
 }
 
+InputFile FileOrGenerated(const std::string& path, const Batch& batch, int64_t heads,
+                          GeneratorFlags* generator, ProblemFlags* flags, FromFile* from) {
+  if (!path.empty()) {
+    InputFile input = ReadInput(path);
+    *from = TakeFromFile(path, input.metadata, flags);
+    FillDefaults("log", flags);
+    return input;
+  }
+  FillDefaults("bounded", flags);
+  generator->gate = *flags->gate;
+  generator->beta_logits = *flags->beta_logits;
+  const Case inputs = MakeInputs(*generator, heads, batch.Tokens(), batch.sequences());
+  return {PackedCase(inputs, batch), {}, {}};
+}
+
 void ApplyProblemFlags(const ProblemFlags& flags, Case* problem) {
   if (flags.lower_bound) CheckLowerBound(flags);
   problem->mode = *flags.decode ? KDA_DECODE : KDA_PREFILL;

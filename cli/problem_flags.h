@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "cli/generator.h"
 #include "cli/manifest.h"
 #include "cli/safetensors.h"
 
@@ -42,6 +43,11 @@ FromFile TakeFromFile(const std::string& path, const Metadata& metadata, Problem
 
 // The defaults of what is still open, but for what depends on the tensors.
 void FillDefaults(const std::string& gate, ProblemFlags* flags);
+
+// The input to check: the file, where one is named, or `batch` of `heads` as the generator makes it. Fills
+// the flags that are open, from the file or by default.
+InputFile FileOrGenerated(const std::string& path, const Batch& batch, int64_t heads,
+                          GeneratorFlags* generator, ProblemFlags* flags, FromFile* from);
 
 // Everything but the tensors. The defaults are filled.
 void ApplyProblemFlags(const ProblemFlags& flags, Case* problem);

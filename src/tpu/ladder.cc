@@ -144,22 +144,6 @@ class Composer {
     return std::move(module_);
   }
 
-  CountsByKernel Counts() const {
-    int64_t chunks = 0, live = 0;
-    for (int64_t length : p_.lengths) {
-      chunks += ChunksOf(length);
-      live += length > 0 ? 1 : 0;
-    }
-    const auto blocks = static_cast<double>(k_.head_block ? 1 : k_.heads);
-    const bool flat = k_.longest == 0;
-    KernelCounts c;
-    const auto times = [&](int64_t n) { return blocks * static_cast<double>(n); };
-    c.executions["first_chunk"] = times(flat ? live : p_.sequences);
-    c.executions["last_chunk"] = times(flat ? live : p_.sequences);
-    if (!flat) c.executions["live_chunk"] = times(chunks);
-    return {{"inter_chunk", c}, {"inter_output", c}};
-  }
-
  private:
   void Inputs() {
     const int64_t T = p_.tokens, H = p_.heads;
@@ -295,7 +279,6 @@ Ladder BuildLadder(const TpuProblem& problem, const LadderOptions& options) {
   Ladder ladder;
   ladder.plan = PlanLadder(problem, options);
   Composer composer(problem, ladder.plan, options.vmem_bytes);
-  ladder.counts = composer.Counts();
   ladder.module = composer.Build(Has(ladder.plan.switches, KDA_SWITCH_FUSE));
   for (const hlo::Kernel& kernel : ladder.module->kernels()) {
     ladder.plan.vmem_bytes = std::max(ladder.plan.vmem_bytes, kernel.program.VmemBytes());

@@ -21,7 +21,6 @@
 #include "kda/kda.h"
 #include "tpu/hlo/module.h"
 #include "tpu/problem.h"
-#include "tpu/schedule/executions.h"
 
 namespace kda::tpu {
 
@@ -63,7 +62,6 @@ struct Ladder {
   // initial_state [N, H, 128, 128], those that the problem has; outputs o [1, T, H, 128],
   // final_state. Rows of o past the last sequence are zero.
   std::unique_ptr<hlo::Module> module;
-  CountsByKernel counts;  // for the lengths of the problem
 };
 
 Ladder BuildLadder(const TpuProblem& problem, const LadderOptions& options);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "support/generator.h"
+#include "tpu/module_case.h"
 
 namespace kda::test {
 
@@ -161,21 +162,10 @@ double LogGate(Regime regime, uint64_t i) {
 }  // namespace
 
 tpu::TpuProblem MegaProblem(const Case& c, const MegaRun& run) {
-  tpu::TpuProblem p;
+  tpu::TpuProblem p = ProblemOf(c);
   p.tokens = Capacity(c, run);
-  p.heads = c.H;
-  p.sequences = c.Sequences();
-  for (int64_t n = 0; n < p.sequences; ++n) p.lengths.push_back(c.Length(n));
-  p.gate = c.gate;
-  p.lower_bound = c.lower_bound;
-  p.has_a_log = !c.A_log.empty();
-  p.has_dt_bias = !c.dt_bias.empty();
-  p.qk_l2norm = c.qk_l2norm;
-  p.beta_logits = c.beta_logits;
-  p.scale = c.Scale();
+  p.gate_dtype = DType::kBF16;
   p.beta_dtype = c.dtypes.beta == KDA_F32 ? DType::kF32 : DType::kBF16;
-  p.initial_state = !c.S0.empty();
-  p.final_state = c.want_state;
   p.slots = c.slots.empty() ? 0 : c.pool;
   p.checkpoint_every = c.checkpoint_every;
   return p;

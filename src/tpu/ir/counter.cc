@@ -12,6 +12,7 @@ namespace kda::tpu::ir {
 namespace {
 
 using evaluate::Fault;
+using evaluate::Holds;
 using evaluate::View;
 
 using Scalar = std::optional<int32_t>;  // empty: unknown
@@ -19,24 +20,6 @@ using Scalar = std::optional<int32_t>;  // empty: unknown
 bool IsIntegerScalar(const Node& node) {
   return node.has_result && node.type.IsScalar() &&
          (node.type.dtype == DType::kI32 || node.type.dtype == DType::kI1);
-}
-
-bool Holds(Comparison how, int32_t a, int32_t b) {
-  switch (how) {
-    case Comparison::kEq:
-      return a == b;
-    case Comparison::kNe:
-      return a != b;
-    case Comparison::kLt:
-      return a < b;
-    case Comparison::kLe:
-      return a <= b;
-    case Comparison::kGt:
-      return a > b;
-    case Comparison::kGe:
-      break;
-  }
-  return a >= b;
 }
 
 // As the evaluator computes it; empty where the operation is none of integers.

@@ -125,31 +125,13 @@ struct ShiftRightI {
 
 // --- Comparisons: of NaN only "not equal" holds ---
 
-template <Comparison kHow, class T>
-bool Compare(T a, T b) {
-  switch (kHow) {
-    case Comparison::kEq:
-      return a == b;
-    case Comparison::kNe:
-      return a != b;
-    case Comparison::kLt:
-      return a < b;
-    case Comparison::kLe:
-      return a <= b;
-    case Comparison::kGt:
-      return a > b;
-    case Comparison::kGe:
-      break;
-  }
-  return a >= b;
-}
 template <Comparison kHow>
 struct CompareF {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return Compare<kHow>(ToFloat(a), ToFloat(b)); }
+  static uint32_t Apply(uint32_t a, uint32_t b) { return Holds(kHow, ToFloat(a), ToFloat(b)); }
 };
 template <Comparison kHow>
 struct CompareI {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return Compare<kHow>(Signed(a), Signed(b)); }
+  static uint32_t Apply(uint32_t a, uint32_t b) { return Holds(kHow, Signed(a), Signed(b)); }
 };
 
 // --- Conversions that change bits ---

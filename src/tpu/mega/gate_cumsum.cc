@@ -26,17 +26,10 @@ namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
 
-// 1.0 where `mask`, in fp32.
-Value Ones(Value mask) {
-  Builder* const b = mask.builder();
-  return Select(mask, b->Constant(DType::kF32, 1.0, mask.shape()), 0.0);
-}
-
 // W, [80, 128]: columns 0..63 for the high halves, the same again for the low ones.
 Value PrefixMatrix(Builder* b) {
   const Shape shape = {80, kDim};
   const Value i = b->Iota(shape, 0), j = b->Iota(shape, 1) & 63u;
-  const Value none = b->Constant(DType::kI32, 0, shape);
   const auto upto = [&](Value last) { return Ones(j <= last); };
   const auto constant = [&](double n) { return b->Constant(DType::kI32, n, shape); };
   const Value middle = Select(i < 32, constant(15), constant(47));
@@ -47,14 +40,10 @@ Value PrefixMatrix(Builder* b) {
   row(65, upto(constant(47)));
   row(66, Ones(j > 15));
   row(67, Ones(j > 47));
-  row(68, Ones(j >= none));
+  row(68, b->Constant(DType::kF32, 1.0, shape));
   row(69, upto(constant(47)) - upto(constant(15)));
   return Cast(w, DType::kBF16);
 }
-
-}  // namespace
-
-namespace {
 
 // 32-bit words of a [32, 128] bf16 matrix: `bits` where the condition holds for the (row, column in its
 // 32-lane block) of the low half, and of the high half.

@@ -18,17 +18,9 @@ namespace kda::tpu::mega {
 
 namespace {
 
-Value ToBF16(Value x) { return Cast(x, DType::kBF16); }
-
 // q~ and k~ are kept 2^6 larger: at the end of a block of strong gates they are 2^-116 of their size, where
 // small elements would flush to zero. At its start they are 2^108, and have as much room above.
 constexpr double kLift = 6, kLower = 1.0 / 64;
-
-// [a | 0; 0 | b]
-Value BlockDiagonal(Value a, Value b) {
-  const Value zero = a.builder()->Constant(a.dtype(), 0, a.shape());
-  return Concat({Concat({a, zero}, 1), Concat({zero, b}, 1)}, 0);
-}
 
 }  // namespace
 

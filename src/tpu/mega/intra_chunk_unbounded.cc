@@ -20,13 +20,6 @@ namespace {
 constexpr int kLevels = 6;  // of 64 rows
 constexpr int kFine = 3;    // of those, the ones within a register of 8 rows
 
-Value ToBF16(Value x) { return Cast(x, DType::kBF16); }
-
-Value Ones(Value mask) {
-  Builder* const b = mask.builder();
-  return Select(mask, b->Constant(DType::kF32, 1.0, mask.shape()), 0.0);
-}
-
 }  // namespace
 
 void Kernel::PrepareLevels() {
@@ -105,11 +98,8 @@ void Kernel::LevelOperands(int item, int level) {
 void Kernel::LevelProduct(int item, int level) {
   const Builder::Label label(b, "intra_chunk", 2 * item);
   const auto p = static_cast<size_t>(item);
-  const Value zero = b->Constant(DType::kBF16, 0, {kBlock, kDim});
-  const Value k0 = k_up[p].head[0], k1 = k_up[p].head[1];
   const auto block = [&](int64_t from) {  // keys of one block, [64, 256]
-    return Concat(
-        {Concat({Rows(k0, from, kBlock), zero}, 1), Concat({zero, Rows(k1, from, kBlock)}, 1)}, 0);
+    return BlockDiagonal(Rows(k_up[p].head[0], from, kBlock), Rows(k_up[p].head[1], from, kBlock));
   };
   const auto left = [&](const Pair& x, int64_t from, int64_t rows) {
     return Concat({Rows(x.head[0], from, rows), Rows(x.head[1], from, rows)}, 1);

@@ -6,6 +6,16 @@
 
 namespace kda::tpu::mega {
 
+Value Ones(Value mask) {
+  Builder* const b = mask.builder();
+  return Select(mask, b->Constant(DType::kF32, 1.0, mask.shape()), 0.0);
+}
+
+Value BlockDiagonal(Value a, Value b) {
+  const Value zero = a.builder()->Constant(a.dtype(), 0, a.shape());
+  return Concat({Concat({a, zero}, 1), Concat({zero, b}, 1)}, 0);
+}
+
 // Prefix sums within a block run from its middle token: exponents then lie within 16 gates of zero on
 // either side. Of the 126 binades below 1 ten are left to the numbers that they scale: a unit vector's
 // components would fade into subnormals, which count as zeros, from a bound of -5.1 on.

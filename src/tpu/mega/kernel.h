@@ -67,6 +67,10 @@ inline void Require(bool ok, const char* what) {
   if (!ok) throw ir::BuildError(what);
 }
 
+inline Value ToBF16(Value x) { return Cast(x, DType::kBF16); }
+Value Ones(Value mask);                 // 1.0 where it holds, in fp32
+Value BlockDiagonal(Value a, Value b);  // [a | 0; 0 | b]
+
 // A pair of heads' vectors of one chunk.
 struct Pair {
   Value head[2];
