@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tpu/hlo/module.h"
-#include "tpu/ladder.h"
+#include "tpu/ladder/ladder.h"
 #include "tpu/mega/mega.h"
 #include "tpu/pjrt/compile.h"
 #include "tpu/predict.h"

@@ -3,7 +3,7 @@
 //
 // Limits (relative Frobenius error of o and of the final state): 6e-3 with bf16 inputs; 1.5e-2 on
 // correlated keys with slow gates, where the matrix unit rounds its operands to bf16.
-#include "tpu/ladder.h"
+#include "tpu/ladder/ladder.h"
 
 #include <gtest/gtest.h>
 

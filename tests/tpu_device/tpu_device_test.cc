@@ -11,7 +11,7 @@
 #include "support/goldens.h"
 #include "support/oracle.h"
 #include "tpu/decode/decode.h"
-#include "tpu/ladder.h"
+#include "tpu/ladder/ladder.h"
 #include "tpu/mega/mega.h"
 #include "tpu/mega_cases.h"
 #include "tpu/module_case.h"

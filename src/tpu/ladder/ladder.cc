@@ -1,4 +1,4 @@
-#include "tpu/ladder.h"
+#include "tpu/ladder/ladder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/switches.h"
-#include "tpu/ladder_kernels.h"
-#include "tpu/ladder_layout.h"
+#include "tpu/ladder/kernels.h"
+#include "tpu/ladder/layout.h"
 
 namespace kda::tpu {
 

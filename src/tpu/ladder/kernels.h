@@ -8,9 +8,9 @@
 
 #include <cstdint>
 
-#include "tpu/gate_cumsum.h"
-#include "tpu/intra_chunk.h"
 #include "tpu/ir/program.h"
+#include "tpu/ladder/gate_cumsum.h"
+#include "tpu/ladder/intra_chunk.h"
 
 namespace kda::tpu {
 

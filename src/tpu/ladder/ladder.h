@@ -10,8 +10,8 @@
 //   head_block       all heads in one step, [T, H, D] as given
 //
 // unified_layout, flat_grid and head_block change no bit of the result.
-#ifndef KDA_TPU_LADDER_H_
-#define KDA_TPU_LADDER_H_
+#ifndef KDA_TPU_LADDER_LADDER_H_
+#define KDA_TPU_LADDER_LADDER_H_
 
 #include <cstdint>
 #include <memory>
@@ -68,4 +68,4 @@ Ladder BuildLadder(const TpuProblem& problem, const LadderOptions& options);
 
 }  // namespace kda::tpu
 
-#endif  // KDA_TPU_LADDER_H_
+#endif  // KDA_TPU_LADDER_LADDER_H_

@@ -5,8 +5,8 @@
 //
 // In, per head: w, u, kg [64, 128], S [128, 128], G[last] [1, 128], all f32. Out: v_new [64, 128], S
 // [128, 128], f32. Products in fp32 (six passes): S is carried from chunk to chunk.
-#ifndef KDA_TPU_INTER_CHUNK_H_
-#define KDA_TPU_INTER_CHUNK_H_
+#ifndef KDA_TPU_LADDER_INTER_CHUNK_H_
+#define KDA_TPU_LADDER_INTER_CHUNK_H_
 
 #include <vector>
 
@@ -22,4 +22,4 @@ PerHead NextState(const PerHead& S, const PerHead& G_last, const PerHead& kg, co
 
 }  // namespace kda::tpu
 
-#endif  // KDA_TPU_INTER_CHUNK_H_
+#endif  // KDA_TPU_LADDER_INTER_CHUNK_H_

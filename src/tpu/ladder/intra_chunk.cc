@@ -1,4 +1,4 @@
-#include "tpu/intra_chunk.h"
+#include "tpu/ladder/intra_chunk.h"
 
 #include <cmath>
 

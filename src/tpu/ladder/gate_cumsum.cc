@@ -1,4 +1,4 @@
-#include "tpu/gate_cumsum.h"
+#include "tpu/ladder/gate_cumsum.h"
 
 namespace kda::tpu {
 

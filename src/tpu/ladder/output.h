@@ -4,11 +4,11 @@
 //
 // In, per head: q 2^G, v_new [64, 128], S [128, 128], Aqk [64, 64], all f32. Out: o [64, 128] f32.
 // Products in fp32 (six passes), as published.
-#ifndef KDA_TPU_OUTPUT_H_
-#define KDA_TPU_OUTPUT_H_
+#ifndef KDA_TPU_LADDER_OUTPUT_H_
+#define KDA_TPU_LADDER_OUTPUT_H_
 
-#include "tpu/inter_chunk.h"
 #include "tpu/ir/builder.h"
+#include "tpu/ladder/inter_chunk.h"
 
 namespace kda::tpu {
 
@@ -17,4 +17,4 @@ PerHead Outputs(const PerHead& decayed_q, const PerHead& S, const PerHead& Aqk,
 
 }  // namespace kda::tpu
 
-#endif  // KDA_TPU_OUTPUT_H_
+#endif  // KDA_TPU_LADDER_OUTPUT_H_

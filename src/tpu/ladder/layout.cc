@@ -1,4 +1,4 @@
-#include "tpu/ladder_layout.h"
+#include "tpu/ladder/layout.h"
 
 #include "tpu/problem.h"
 

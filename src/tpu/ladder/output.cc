@@ -1,4 +1,4 @@
-#include "tpu/output.h"
+#include "tpu/ladder/output.h"
 
 namespace kda::tpu {
 

@@ -1,12 +1,12 @@
-#include "tpu/ladder_kernels.h"
+#include "tpu/ladder/kernels.h"
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "tpu/inter_chunk.h"
 #include "tpu/ir/builder.h"
-#include "tpu/output.h"
+#include "tpu/ladder/inter_chunk.h"
+#include "tpu/ladder/output.h"
 #include "tpu/problem.h"
 
 namespace kda::tpu {

@@ -15,8 +15,8 @@
 // - strips (a bounded gate, 8 |lower_bound| / ln 2 < 126): 16 rows at a time, with m = G at the
 //   strip's 9th row, from products of q 2^(G - m), k 2^(G - m) and k 2^(m - G). m is a later row for
 //   half of the strip: the last bit of a row may depend on gates after it.
-#ifndef KDA_TPU_INTRA_CHUNK_H_
-#define KDA_TPU_INTRA_CHUNK_H_
+#ifndef KDA_TPU_LADDER_INTRA_CHUNK_H_
+#define KDA_TPU_LADDER_INTRA_CHUNK_H_
 
 #include <vector>
 
@@ -56,4 +56,4 @@ ir::Value HeadOf(ir::Value x, int64_t i);
 
 }  // namespace kda::tpu
 
-#endif  // KDA_TPU_INTRA_CHUNK_H_
+#endif  // KDA_TPU_LADDER_INTRA_CHUNK_H_

@@ -9,8 +9,8 @@
 // In: g [h, 64, 128] f32; a, bias [h, 1, 128] f32. Out: G [h, 64, 128] f32, base 2. All in fp32 on the
 // vector unit. h heads side by side; rows from `valid` on are padding and add exactly 0, whatever
 // they hold.
-#ifndef KDA_TPU_GATE_CUMSUM_H_
-#define KDA_TPU_GATE_CUMSUM_H_
+#ifndef KDA_TPU_LADDER_GATE_CUMSUM_H_
+#define KDA_TPU_LADDER_GATE_CUMSUM_H_
 
 #include "kda/kda.h"
 #include "tpu/ir/builder.h"
@@ -33,4 +33,4 @@ ir::Value PrefixSum(ir::Value g2);
 
 }  // namespace kda::tpu
 
-#endif  // KDA_TPU_GATE_CUMSUM_H_
+#endif  // KDA_TPU_LADDER_GATE_CUMSUM_H_

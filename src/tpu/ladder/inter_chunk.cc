@@ -1,4 +1,4 @@
-#include "tpu/inter_chunk.h"
+#include "tpu/ladder/inter_chunk.h"
 
 namespace kda::tpu {
 
