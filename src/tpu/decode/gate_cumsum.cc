@@ -4,6 +4,7 @@
 //   g = x | lower_bound sigmoid(a x) | -a softplus(x)
 //
 // a is used as its root twice, so that neither it nor a product with it leaves fp32 on the way.
+#include "tpu/activation.h"
 #include "tpu/decode/kernel.h"
 
 namespace kda::tpu::decode {
@@ -31,19 +32,6 @@ void Kernel::PrepareGates() {
   });
 }
 
-namespace {
-
-// log(1 + e) / e for e in [0, 1]: 2 atanh(z) / e with z = e / (2 + e) up to 1/3.
-Value LogOnePlusOverSelf(Value e) {
-  const Value inverse = Reciprocal(e + 2.0, false);
-  const Value z = e * inverse, z2 = z * z;
-  Value sum = z2 * (1.0 / 17) + 1.0 / 15;
-  for (int n = 13; n >= 1; n -= 2) sum = sum * z2 + 1.0 / n;
-  return sum * inverse * 2.0;
-}
-
-}  // namespace
-
 Value Kernel::Decay(Value group, Value raw) const {
   if (problem.gate == KDA_GATE_LOG) return ir::Exp2(raw * kLog2E);
   const Value scale = Load(gate_scale.At(Index(group)));
@@ -52,10 +40,7 @@ Value Kernel::Decay(Value group, Value raw) const {
     const Value z = x * scale * scale;
     return ir::Exp2(Sigmoid(z) * (problem.lower_bound * kLog2E));
   }
-  // a softplus(x) = a e^min(x, 0) (log(1 + e) / e, and max(x, 0) more where x > 0),  e = e^-|x|
-  const Value e = ir::Exp2(Abs(x) * -kLog2E), f = LogOnePlusOverSelf(e);
-  const Value root = ir::Exp2(Min(x, 0.0) * (kLog2E / 2) + scale);
-  return ir::Exp2(root * Select(x > 0, x + e * f, f) * root * -kLog2E);
+  return ir::Exp2(-ScaledSoftplus2(x, scale));
 }
 
 }  // namespace kda::tpu::decode

@@ -90,10 +90,6 @@ inline void Require(bool ok, const char* what) {
   if (!ok) throw ir::BuildError(what);
 }
 
-inline constexpr double kLog2E = 1.4426950408889634;
-
-inline Value Sigmoid(Value x) { return Reciprocal(ir::Exp2(x * -kLog2E) + 1.0, false); }
-
 }  // namespace kda::tpu::decode
 
 #endif  // KDA_TPU_DECODE_KERNEL_H_

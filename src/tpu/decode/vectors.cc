@@ -1,5 +1,6 @@
 // What the decode kernel's items need of their tokens' vectors, made while the item before is computed:
 // beside the arithmetic on its states, in the same straight piece of code.
+#include "tpu/activation.h"
 #include "tpu/decode/kernel.h"
 
 namespace kda::tpu::decode {
@@ -17,15 +18,6 @@ namespace {
 // One number per row, along its lanes.
 Value Widen(Value column) { return BroadcastTo(column, {kHeads, kDim}); }
 Value SumOfLanes(Value x) { return Widen(ReduceSum(x, 1)); }
-
-// Rows whose squares would overflow become 2^-70 times as large, exactly. Gives 1 / |x|.
-Value InverseNorm(Value* x) {
-  Builder* const b = x->builder();
-  const Value big = Widen(ReduceMax(Abs(*x), 1)) > 0x1p40;
-  *x = *x * Select(big, b->Constant(DType::kF32, 0x1p-70, {kHeads, kDim}), 1.0);
-  const Value epsilon = Select(big, b->Constant(DType::kF32, 0, {kHeads, kDim}), 1e-6);
-  return Rsqrt(SumOfLanes(*x * *x) + epsilon);
-}
 
 }  // namespace
 
@@ -46,10 +38,10 @@ void Kernel::PrepareVectors(Value i) {
 
   Value per_k = gain, per_k2 = gain, per_q = b->Constant(DType::kF32, problem.scale, shape);
   if (problem.qk_l2norm) {
-    const Value inverse = InverseNorm(&keys);
+    const Value inverse = Widen(InverseNormOfAny(&keys));
     per_k = gain * inverse;
     per_k2 = per_k * inverse;
-    per_q = InverseNorm(&queries) * problem.scale;
+    per_q = Widen(InverseNormOfAny(&queries)) * problem.scale;
   }
   const auto set = [&](Row row, Value value) { Store(rows.At({Index(turn), Index(row)}), value); };
   set(kV, per_k * load(v));

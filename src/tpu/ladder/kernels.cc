@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tpu/activation.h"
 #include "tpu/ir/builder.h"
 #include "tpu/ladder/inter_chunk.h"
 #include "tpu/ladder/output.h"
@@ -177,7 +178,8 @@ Value LoadBeta(const LadderKernel& k, const Ref& ref, Index first, int64_t count
 // x / |x|
 Value Normalize(const LadderKernel& k, Value x) {
   if (!k.l2norm) return x;
-  return x * ir::Rsqrt(ir::ReduceSum(x * x, 2) + 1e-6);
+  const Value inverse = InverseNormOfAny(&x);
+  return x * inverse;
 }
 
 // Head first + i of a head-major block.
@@ -224,27 +226,36 @@ void StoreIntra(const IntraRefs& refs, Index first, const IntraOutput& out) {
   if (!out.T.empty()) StoreHeads(refs.T, first, out.T);
 }
 
-Value LoadGate(const LadderKernel& k, Value g, const Ref& a, const Ref& bias, const Ref& rows,
-               Index first, Value chunk) {
+// What turns a gate into its sums.
+struct GateRefs {
+  Ref rows;     // [chunks]: tokens of each
+  Ref a, bias;  // [H, 1, 128]
+};
+
+// G of g [heads, 64, 128], heads from `first` on.
+Value SumGates(const LadderKernel& k, const GateRefs& refs, Value g, Index first, Value chunk) {
   const int64_t count = g.shape()[0];
   Value g2;
   if (k.gate.gate == KDA_GATE_LOG) {
     g2 = ActivateGate(k.gate, g, g, g);
   } else {
-    g2 = ActivateGate(k.gate, g, LoadHeads(a, first, count), LoadHeads(bias, first, count));
+    g2 = ActivateGate(k.gate, g, LoadHeads(refs.a, first, count),
+                      LoadHeads(refs.bias, first, count));
   }
-  return PrefixSum(MaskRows(g2, ir::Load(rows.At(chunk))));
+  return PrefixSum(MaskRows(g2, ir::Load(refs.rows.At(chunk))));
 }
 
 }  // namespace
 
 ir::Program GateCumsumKernel(const LadderKernel& k) {
   Frame frame("gate_cumsum", k);
-  const Ref rows = frame.builder()->Prefetch("rows", DType::kI32, {k.chunks});
+  GateRefs gate;
+  gate.rows = frame.builder()->Prefetch("rows", DType::kI32, {k.chunks});
   const Ref g = frame.In("g", k.gate_dtype, kDim);
-  const Ref a = frame.PerHeadRow("a"), bias = frame.PerHeadRow("bias");
+  gate.a = frame.PerHeadRow("a");
+  gate.bias = frame.PerHeadRow("bias");
   const Ref G = frame.Out("G", DType::kF32, kDim);
-  StoreHeads(G, 0, LoadGate(k, LoadHeads(g, 0, 1), a, bias, rows, 0, frame.ChunkIndex()));
+  StoreHeads(G, 0, SumGates(k, gate, LoadHeads(g, 0, 1), 0, frame.ChunkIndex()));
   return frame.builder()->Take();
 }
 
@@ -263,21 +274,22 @@ ir::Program IntraKernel(const LadderKernel& k) {
 namespace {
 
 struct GateIntraRefs {
-  Ref rows, q, k, v, g, beta, a, bias, G;
+  Ref q, k, v, g, beta, G;
+  GateRefs gate;
   IntraRefs out;
 };
 
 GateIntraRefs DeclareGateIntra(Frame* frame, const LadderKernel& k) {
   const bool native = k.native();
   GateIntraRefs r;
-  r.rows = frame->builder()->Prefetch("rows", DType::kI32, {k.chunks});
+  r.gate.rows = frame->builder()->Prefetch("rows", DType::kI32, {k.chunks});
   r.q = frame->In("q", DType::kBF16, kDim, native);
   r.k = frame->In("k", DType::kBF16, kDim, native);
   r.v = frame->In("v", DType::kBF16, kDim, native);
   r.g = frame->In("g", k.gate_dtype, kDim, native);
   r.beta = frame->In("beta", k.beta_dtype, native ? 0 : 1, native);
-  r.a = frame->PerHeadRow("a");
-  r.bias = frame->PerHeadRow("bias");
+  r.gate.a = frame->PerHeadRow("a");
+  r.gate.bias = frame->PerHeadRow("bias");
   r.G = frame->Out("G", DType::kF32, kDim);
   r.out = IntraOutputs(frame, k);
   return r;
@@ -299,7 +311,7 @@ ir::Program GateIntraKernel(const LadderKernel& k) {
     IntraInput in;
     {
       const ir::Builder::Label label(frame.builder(), "gate_cumsum");
-      in.G = LoadGate(k, LoadTokens(k, r.g, first, count), r.a, r.bias, r.rows, first, chunk);
+      in.G = SumGates(k, r.gate, LoadTokens(k, r.g, first, count), first, chunk);
       StoreHeads(r.G, first, in.G);
     }
     const ir::Builder::Label label(frame.builder(), "intra_chunk");

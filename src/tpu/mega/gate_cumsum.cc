@@ -1,8 +1,17 @@
 // Stage gate_cumsum of the mega kernel: the activated gate and its sums over a chunk.
 //
-//   g2 = g / ln 2 = lower_bound / ln 2 * sigmoid(e^A_log (g + dt_bias))            [64, 128] fp32
-//                   = c (1 + tanh(e^A_log / 2 (g + dt_bias))),   c = lower_bound / (2 ln 2)
+//   x  = g + dt_bias,  a = e^A_log
+//   g2 = lower_bound / ln 2 * sigmoid(a x) = c (1 + tanh(a x / 2)),  c = lower_bound / (2 ln 2)    bounded
+//      = -a softplus(x) / ln 2                                                                    softplus
+//      = g / ln 2                                                                                 log
+//   g2 = max(g2, -150) unless intra_chunk takes the bounded way, whose g2 are at least -7.25
 //   G  = inclusive prefix sum of g2 over the chunk
+//
+// In: g [64, heads, 128] bf16 of a chunk; A_log [heads], dt_bias [heads, 128] fp32, once a call as rows
+// [heads, 128]. Out, per pair of heads: g2 as [128, 256] bf16, both heads side by side, high halves above
+// the low ones; of bounded gates also their sums, [80, 256] fp32 (intra_chunk_unbounded.cc makes its
+// own). The activation is fp32, on the vector unit; rows beyond the sequence are 0.
+// Also beta [heads, 64], activated, along the lanes of a pair, [1, 128] fp32.
 //
 // The sums are one product with a constant 0/1 matrix W, both heads of a pair side by side. W is exact
 // in bf16, and g2 = hi + lo, two bf16 halves one above the other, is good to 2^-17. Its 80 rows give
@@ -18,13 +27,12 @@
 // output of its block (by up to 3 units in the last place of a row's largest element, as bf16).
 #include <cmath>
 
+#include "tpu/activation.h"
 #include "tpu/mega/kernel.h"
 
 namespace kda::tpu::mega {
 
 namespace {
-
-constexpr double kLog2E = 1.4426950408889634;
 
 // W, [80, 128]: columns 0..63 for the high halves, the same again for the low ones.
 Value PrefixMatrix(Builder* b) {
@@ -134,7 +142,7 @@ void Kernel::PrepareBeta() {
       return Rotate(Cast(Load(window), DType::kF32), Index(turn), 1);
     };
     Value x = Select(l + BroadcastTo(offset, shape) < kDim, tile(0), tile(kDim));
-    if (problem.beta_logits) x = Tanh(x * 0.5) * 0.5 + 0.5;
+    if (problem.beta_logits) x = Sigmoid(x);
     x = Select(l < BroadcastTo(valid_a[static_cast<size_t>(u)], shape), x, 0.0);
     Store(beta_lanes.Rows(u * heads, heads),
           Select(l < 32, x, Select(l < 96, Rotate(x, 32, 1), Rotate(x, 64, 1))));
@@ -147,18 +155,6 @@ Value Kernel::BetaRow(int item) const {
   return Select((ir::ShiftRight(lane_row, 5) & 1u) == 0, Load(beta_lanes.Rows(2 * item, 1)),
                 Load(beta_lanes.Rows(2 * item + 1, 1)));
 }
-
-namespace {
-
-// softplus(x) / ln 2 of x in units of ln 2. 1 + e loses what e is below 2^-24 of; the sum's own rounding
-// error gives it back.
-Value Softplus2(Value x) {
-  const Value e = Exp2(-Abs(x)), sum = e + 1.0;
-  const Value lost = (sum - 1.0) - e;
-  return Max(x, 0.0) + (Log(sum) - lost) * kLog2E;
-}
-
-}  // namespace
 
 std::vector<Stage> Kernel::GateCumsum() {
   const double c = problem.gate == KDA_GATE_BOUNDED ? problem.lower_bound * kLog2E / 2 : 0;
@@ -185,7 +181,7 @@ std::vector<Stage> Kernel::GateCumsum() {
       } else {
         g2 = Select(inside[u], x.head[e] * kLog2E, 0.0);
       }
-      if (!bounded) g2 = Max(g2, -150.0);  // 2^-150 is 0; what is smaller need not be told apart
+      if (!bounded) g2 = Max(g2, kLeastGate2);
       const Value high = Bits(Bits(g2, DType::kI32) & 0xffff0000u, DType::kF32);
       hi.push_back(Cast(high, DType::kBF16));
       lo.push_back(Cast(g2 - high, DType::kBF16));
