@@ -17,6 +17,7 @@
 #include "cli/tpu_flags.h"
 #include "cli/verdicts.h"
 #include "cli/workload.h"
+#include "tpu/inputs.h"
 
 namespace kda::cli {
 namespace {
@@ -53,8 +54,11 @@ tpu::hlo::Arrays Run(const tpu::BuiltProgram& program, const TpuCase& problem) {
   tpu::hlo::Arrays outputs;
   Progress progress("tpu eval");
   try {
+    tpu::CheckInputs(*program.module, problem.inputs);
     WithProgress(&progress, 0, 1, seconds, "evaluator",
                  [&] { outputs = tpu::hlo::Evaluate(*program.module, problem.inputs); });
+  } catch (const tpu::ir::BuildError& error) {
+    BadArgument("{}", error.what());
   } catch (const tpu::ir::EvaluationError& error) {
     Failed("{}", error.what());
   }

@@ -196,7 +196,9 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   request.family = flags.kernel == "mega"     ? tpu::Family::kMega
                    : flags.kernel == "ladder" ? tpu::Family::kLadder
                                               : tpu::Family::kDecode;
-  request.partitions = tpu::FindTarget(flags.target)->partitions;
+  const tpu::Target& target = *tpu::FindTarget(flags.target);
+  request.partitions = target.partitions;
+  p.vmem_bytes = target.vmem_bytes;
   if (flags.kernel == "ladder") request.ladder = MakeLadderOptions(flags);
   return request;
 }

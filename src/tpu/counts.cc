@@ -16,11 +16,12 @@ ir::Array Known(const std::string& name, const TpuProblem& problem) {
   const auto count = static_cast<int32_t>(problem.sequences);
   std::vector<int32_t> values;
   if (name == "cu_seqlens") {
+    int64_t token = 0;  // at most T (CheckProblem)
     values = {0};
     for (int64_t length : problem.lengths) {
-      values.push_back(values.back() + static_cast<int32_t>(length));
+      token += length;
+      values.push_back(static_cast<int32_t>(token));
     }
-    values.resize(static_cast<size_t>(count) + 1, values.back());
   } else if (name == "initial_slots" || name == "final_slots") {
     values.resize(static_cast<size_t>(count));
     std::iota(values.begin(), values.end(), 0);

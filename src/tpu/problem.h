@@ -4,10 +4,11 @@
 #define KDA_TPU_PROBLEM_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "kda/kda.h"
-#include "tpu/ir/types.h"
+#include "tpu/ir/program.h"
 
 namespace kda::tpu {
 
@@ -18,7 +19,7 @@ struct TpuProblem {
   int64_t tokens = 0;     // T of the arrays
   int64_t heads = 0;      // H = HV
   int64_t sequences = 0;  // N
-  // The sequences' lengths. The program takes any cu_seqlens of N + 1 offsets; these say how often its
+  // [N], at most T in all. The program takes any cu_seqlens that inputs.h does; these say how often its
   // parts run, which is what predictions weigh.
   std::vector<int64_t> lengths;
 
@@ -36,7 +37,37 @@ struct TpuProblem {
   bool final_state = true;    // absent: not written
   int64_t slots = 0;  // rows of a state pool addressed by slot indices; 0: [N, H, K, V], in turn
   int64_t checkpoint_every = 0;  // tokens; 0: none
+
+  int64_t vmem_bytes = int64_t{128} << 20;  // of a chip (Target::vmem_bytes); the default is v6e's
 };
+
+// What a kernel takes beyond what all do.
+struct KernelTakes {
+  const char* kernel;  // its name in messages
+  int64_t head_multiple = 1;
+  bool one_token = false;  // of every sequence: T = N
+  bool fp32_gate = false;
+  bool slots = false;
+  bool checkpoints = false;
+};
+
+// Sizes, row numbers and offsets are i32 on the chip; beta's columns are padded to a multiple of 128.
+inline constexpr int64_t kMostTokens = (int64_t{1} << 31) - 128;
+
+// The one place where a problem is checked, before a kernel is built for it. Throws ir::BuildError, one
+// line with the argument, its value and what is allowed.
+void CheckProblem(const TpuProblem& problem, const KernelTakes& takes);
+
+// Of that kind, for a kernel's own arguments.
+[[noreturn]] void Refuse(const std::string& kernel, const std::string& argument,
+                         const std::string& value, const std::string& allowed);
+void RefuseOutside(const char* kernel, const char* argument, int64_t value, int64_t least,
+                   int64_t most);
+
+// VMEM that a kernel may ask for, of a chip's: the rest is left to XLA and to what the compiler spills.
+inline int64_t VmemForKernel(const TpuProblem& p) { return p.vmem_bytes / 32 * 25; }
+// Refuses a kernel whose windows and scratch take more than its limit.
+void CheckVmem(const char* kernel, const ir::Program& program);
 
 inline int64_t ChunksOf(int64_t length) { return (length + kChunk - 1) / kChunk; }
 

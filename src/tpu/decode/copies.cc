@@ -17,8 +17,8 @@ Value Kernel::SlotOf(const Ref& slots, Value n) const {
 }
 
 void Kernel::StartWalk() {
-  Store(walk.At(0), 0);
-  Store(walk.At(1), 0);
+  Store(walk.At(kNextSequence), 0);
+  Store(walk.At(kNextGroup), 0);
   for (int64_t i = 0; i < kRing; ++i) Store(writing.At(Index(i)), 0);
   for (int64_t i = 0; i < kAhead; ++i) {
     ReadAhead(b->Constant(DType::kI32, static_cast<double>(i)));
@@ -26,14 +26,14 @@ void Kernel::StartWalk() {
 }
 
 void Kernel::ReadAhead(Value next) {
-  const Value n = Load(walk.At(0)), group = Load(walk.At(1));
+  const Value n = Load(walk.At(kNextSequence)), group = Load(walk.At(kNextGroup));
   const Value at = next & static_cast<uint32_t>(kRing - 1);
   WaitWrite(at);
   const Value none = b->Constant(DType::kI32, 0), last = b->Constant(DType::kI32, groups - 1.0);
   Store(sequence_of.At(Index(at)), Min(n, static_cast<double>(problem.sequences - 1)));
   Store(group_of.At(Index(at)), group);
-  Store(walk.At(0), n + Select(group == last, none + 1.0, none));
-  Store(walk.At(1), Select(group == last, none, group + 1.0));
+  Store(walk.At(kNextSequence), n + Select(group == last, none + 1.0, none));
+  Store(walk.At(kNextGroup), Select(group == last, none, group + 1.0));
   if (!problem.initial_state) return;
   const Value there = n < problem.sequences;
   const Value slot = SlotOf(initial_slots, Load(sequence_of.At(Index(at))));

@@ -22,16 +22,21 @@
 
 namespace kda::tpu {
 
-// Throws ir::BuildError where the problem is one the kernel does not take: tokens that are not one per
-// sequence, heads that are not a multiple of 8, checkpoints.
+// Throws ir::BuildError where the problem is one the kernel does not take (problem.h): tokens that are
+// not one per sequence, heads that are not a multiple of 8, checkpoints.
 ir::Program BuildDecodeKernel(const TpuProblem& problem);
 
 // The whole of a decode step as a module: inputs, as the problem has them, initial_slots and final_slots
 // [N], A_log [H], dt_bias [H, 128], q, k, v, g [1, N, H, 128], beta [1, N, H], initial_state [N or slots,
 // H, 128, 128]; outputs o and final_state, in the pool's own memory where there is a pool.
 //
-// A negative initial slot skips the sequence: its rows of o are zeros, no slot is touched. A negative
-// final slot: the state is not kept. A slot that one sequence writes may not be read by another.
+// A negative initial slot skips the sequence: its rows of o are zeros, no slot is touched, whatever its
+// final slot. A negative final slot: the state is not kept. Without initial_state the final slots say
+// what is skipped.
+//
+// Preconditions, since nothing on the chip checks an address (CheckInputs in inputs.h does, before the
+// call): slots are below the pool's; no two sequences write the same slot; a slot that one sequence
+// writes is not read by another.
 void BuildDecode(const TpuProblem& problem, hlo::Module* module);
 
 // Tokens of a grid step.

@@ -15,12 +15,24 @@ bool DecodeBetaByToken(const TpuProblem& problem) {
 
 namespace decode {
 
+namespace {
+
+// The ring of states takes 4 MiB, the rest is small.
+constexpr int64_t kMostVmem = int64_t{32} << 20;
+
+const TpuProblem& Checked(const TpuProblem& p) {
+  KernelTakes takes;
+  takes.kernel = "decode";
+  takes.head_multiple = kHeads;
+  takes.one_token = takes.fp32_gate = takes.slots = true;
+  CheckProblem(p, takes);
+  return p;
+}
+
+}  // namespace
+
 Kernel::Kernel(Builder* builder, const TpuProblem& p)
-    : b(builder), problem(p), groups(p.heads / kHeads), block(DecodeBlock(p)) {
-  Require(p.heads > 0 && p.heads % kHeads == 0,
-          "decode: the number of heads must be a multiple of 8");
-  Require(p.sequences > 0 && p.tokens == p.sequences, "decode: one token per sequence");
-  Require(p.checkpoint_every == 0, "decode: there are no checkpoints");
+    : b(builder), problem(Checked(p)), groups(p.heads / kHeads), block(DecodeBlock(p)) {
   const int64_t N = p.sequences, H = p.heads, items = N * groups;
   const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
   b->Grid({(N + block - 1) / block});
@@ -66,7 +78,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p)
   sequence_of = b->ScratchSmem("sequence_of", i32, {kRing});
   group_of = b->ScratchSmem("group_of", i32, {kRing});
   writing = b->ScratchSmem("writing", i32, {kRing});
-  walk = b->ScratchSmem("walk", i32, {2});
+  walk = b->ScratchSmem("walk", i32, {kWalkSize});
   in_semaphore = b->Semaphores("in_semaphore", kRing);
   out_semaphore = b->Semaphores("out_semaphore", kRing);
 }
@@ -115,11 +127,15 @@ void Kernel::WriteStep() {
 ir::Program BuildDecodeKernel(const TpuProblem& problem) {
   ir::Builder builder("kda_decode");
   decode::Kernel kernel(&builder, problem);
-  builder.VmemLimit(32 << 20);
+  builder.VmemLimit(std::min(decode::kMostVmem, VmemForKernel(problem)));
   builder.SideEffects();
-  builder.NoBoundsChecks();  // the evaluator checks every address of the same program
+  // The evaluator checks every address of the same program, CheckInputs the slots that addresses are
+  // made of.
+  builder.NoBoundsChecks();
   kernel.WriteStep();
-  return builder.Take();
+  ir::Program program = builder.Take();
+  CheckVmem("decode", program);
+  return program;
 }
 
 void BuildDecode(const TpuProblem& p, hlo::Module* m) {

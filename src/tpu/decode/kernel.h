@@ -71,12 +71,14 @@ struct Kernel {
   Ref o_rows;   // [8, 128]
   // In SMEM, per place in the ring: its item, and whether its state is being written.
   Ref sequence_of, group_of, writing;
-  Ref walk;  // the next item to read: sequence, group
+  Ref walk;  // the next item to read, by Walk
   Ref in_semaphore, out_semaphore;
 
   // Of the grid step and of the item being written.
   Value step, count, item, place, turn, local;
 };
+
+enum Walk : int64_t { kNextSequence, kNextGroup, kWalkSize };
 
 // Matrices of `rows`, one row per head. |k| = |q| = 1 unless the kernel normalises.
 enum Row : int64_t {
@@ -85,10 +87,6 @@ enum Row : int64_t {
   kQ,   // scale / |q|       o = kQ (Sd^T q) + kQK r
   kQK,  // scale q . k / |q|
 };
-
-inline void Require(bool ok, const char* what) {
-  if (!ok) throw ir::BuildError(what);
-}
 
 }  // namespace kda::tpu::decode
 

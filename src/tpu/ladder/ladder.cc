@@ -37,12 +37,19 @@ const char* FormName(HeadForm form) {
   return "heads interleaved";
 }
 
-void CheckProblem(const TpuProblem& p) {
-  if (p.tokens < 1 || p.heads < 1 || p.sequences < 1) {
-    throw ir::BuildError("ladder: tokens, heads and sequences must be positive");
-  }
-  if (p.slots > 0) throw ir::BuildError("ladder: no state pool (slots)");
-  if (p.checkpoint_every > 0) throw ir::BuildError("ladder: no checkpoints");
+void Check(const TpuProblem& p) {
+  KernelTakes takes;
+  takes.kernel = "ladder";
+  takes.fp32_gate = true;
+  CheckProblem(p, takes);
+  // Rows of the aligned layout are i32.
+  RefuseOutside("ladder", "tokens + 63 sequences", p.tokens + (kChunk - 1) * p.sequences, 1,
+                kMostTokens);
+}
+
+// What one kernel may take.
+int64_t VmemOf(const TpuProblem& p, const LadderOptions& options) {
+  return std::min(options.vmem_bytes, VmemForKernel(p));
 }
 
 // What cannot be on, given what is; each with its reason.
@@ -62,10 +69,10 @@ uint32_t Possible(const TpuProblem& p, const LadderOptions& options, std::string
   if (p.heads % 8 != 0) drop(KDA_SWITCH_HEAD_BLOCK, "needs heads that are a multiple of 8");
   const bool safe = Has(on, KDA_SWITCH_SAFE_GATE);
   const int64_t bytes = HeadBlockVmemBytes(p, safe);
-  if (bytes > options.vmem_bytes) {
+  if (bytes > VmemOf(p, options)) {
     drop(KDA_SWITCH_HEAD_BLOCK, "takes up to " + Megabytes(bytes) + " of VMEM" +
                                     (safe ? "" : " without safe_gate") + ", there are " +
-                                    Megabytes(options.vmem_bytes));
+                                    Megabytes(VmemOf(p, options)));
   }
   return core::ResolveSwitches(on, reasons);
 }
@@ -73,7 +80,7 @@ uint32_t Possible(const TpuProblem& p, const LadderOptions& options, std::string
 }  // namespace
 
 LadderPlan PlanLadder(const TpuProblem& problem, const LadderOptions& options) {
-  CheckProblem(problem);
+  Check(problem);
   LadderPlan plan;
   std::string reasons;
   plan.switches = Possible(problem, options, &reasons);
@@ -278,7 +285,7 @@ int64_t HeadBlockVmemBytes(const TpuProblem& problem, bool safe_gate) {
 Ladder BuildLadder(const TpuProblem& problem, const LadderOptions& options) {
   Ladder ladder;
   ladder.plan = PlanLadder(problem, options);
-  Composer composer(problem, ladder.plan, options.vmem_bytes);
+  Composer composer(problem, ladder.plan, VmemOf(problem, options));
   ladder.module = composer.Build(Has(ladder.plan.switches, KDA_SWITCH_FUSE));
   for (const hlo::Kernel& kernel : ladder.module->kernels()) {
     ladder.plan.vmem_bytes = std::max(ladder.plan.vmem_bytes, kernel.program.VmemBytes());

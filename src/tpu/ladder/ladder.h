@@ -38,7 +38,8 @@ struct LadderOptions {
   // AUTO: as published: neumann64 with safe_gate, substitution without.
   kda_solver solver = KDA_SOLVER_AUTO;
   HeadForm form = HeadForm::kInterleaved;
-  int64_t vmem_bytes = int64_t{32} << 20;  // of the target, for one kernel
+  // For one kernel: what the published ones were given, less where the chip (TpuProblem) has less.
+  int64_t vmem_bytes = int64_t{32} << 20;
 };
 
 struct LadderPlan {

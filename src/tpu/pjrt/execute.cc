@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "tpu/hlo/printer.h"
+#include "tpu/inputs.h"
 #include "tpu/pjrt/device.h"
 #include "tpu/pjrt/messages.h"
 
@@ -79,6 +80,7 @@ void Time(Run* run, int repeats, ExecuteResult* result) {
 
 ExecuteRequest RequestOf(const hlo::Module& module, const hlo::Arrays& inputs) {
   ExecuteRequest request;
+  CheckInputs(module, inputs);
   request.module = hlo::Print(module);
   request.partitions = module.partitions;
   for (const hlo::Port& p : module.inputs()) {

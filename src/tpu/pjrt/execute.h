@@ -43,7 +43,7 @@ struct ExecuteRequest {
   int repeats = 0;  // timed calls; 0: it runs once and is not timed
 };
 
-// Throws ir::BuildError where an input is missing or has another type.
+// Throws ir::BuildError where an input is missing or has another type, or CheckInputs (inputs.h) does.
 ExecuteRequest RequestOf(const hlo::Module& module, const hlo::Arrays& inputs);
 
 struct ExecuteResult {
