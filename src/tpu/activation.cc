@@ -43,7 +43,7 @@ Value InverseNormOfAny(Value* x) {
   const ir::Shape& shape = x->shape();
   const int last = static_cast<int>(shape.size()) - 1;
   const Value big = ir::ReduceMax(ir::Abs(*x), last) > 0x1p40;
-  const ir::Shape column = big.shape();
+  const ir::Shape& column = big.shape();
   const Value scale = ir::Select(big, b->Constant(DType::kF32, 0x1p-70, column), 1.0);
   *x = *x * ir::BroadcastTo(scale, shape);
   const Value epsilon = ir::Select(big, b->Constant(DType::kF32, 0, column), kNormEpsilon);

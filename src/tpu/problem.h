@@ -43,7 +43,7 @@ struct TpuProblem {
 
 // What a kernel takes beyond what all do.
 struct KernelTakes {
-  const char* kernel;  // its name in messages
+  const char* kernel = "";  // its name in messages
   int64_t head_multiple = 1;
   bool one_token = false;  // of every sequence: T = N
   bool fp32_gate = false;

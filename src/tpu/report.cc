@@ -56,7 +56,6 @@ std::string Chips(int partitions) {
 
 BuiltProgram BuildMegaProgram(const ProgramRequest& request) {
   const TpuProblem& p = request.problem;
-  if (p.gate_dtype != ir::DType::kBF16) throw ir::BuildError("mega: g must be bf16");
   BuiltProgram built = BuildShared(
       request, "mega",
       [&](const TpuProblem& problem, hlo::Module* module) { BuildMega(problem, module); });

@@ -47,10 +47,8 @@ struct CompileSettings {
 CompileResult CompileProgram(const BuiltProgram& program, const CompileSettings& settings,
                              bool schedule);
 
-// A kernel's own loop over its steps, where it has one, carries this label.
-inline constexpr char kStepsLabel[] = "steps";
-
-// What one step of a kernel costs: of that loop, else of its grid.
+// What one step of a kernel costs: of its own loop over steps (kStepsLabel) where it has one, else of
+// its grid.
 struct KernelStep {
   double steps = 1;
   double cycles = 0;

@@ -362,20 +362,10 @@ TEST(Decode, SkippedSequencesSeeNothing) {
   Check(c);
 }
 
-TEST(Decode, Refusals) {
-  EXPECT_THROW(BuildDecodeKernel(Problem(2, 12)), ir::BuildError);
-  EXPECT_THROW(BuildDecodeKernel(Problem(0, 8)), ir::BuildError);
-  TpuProblem p = Problem(2, 8);
-  p.tokens = 3;
-  EXPECT_THROW(BuildDecodeKernel(p), ir::BuildError);
-  p = Problem(2, 8);
-  p.checkpoint_every = 1;
-  EXPECT_THROW(BuildDecodeKernel(p), ir::BuildError);
-}
-
 // --- Through libtpu ---
 
-CompileResult CompileDecode(const TpuProblem& p, const char* target = "v6e") {
+CompileResult CompileDecode(TpuProblem p, const char* target = "v6e") {
+  p.vmem_bytes = FindTarget(target)->vmem_bytes;
   hlo::Module module("kda");
   BuildDecode(p, &module);
   CompileRequest request = TinyRequest(target);

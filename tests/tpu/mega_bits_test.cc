@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,53 @@ TEST(MegaBits, ChunksOfAStep) {
     c.slots.clear();
     EXPECT_TRUE(SameBits(RunMega(c, one), RunMega(c, two)));
   }
+}
+
+// An order of emission gives the same bits or is refused when it is built.
+TEST(MegaBits, AnyOrder) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> place(-0.3, 1.3);
+  std::uniform_int_distribution<int> lag(0, 6);
+  int built = 0, refused = 0;
+  for (MegaGate gate : {MegaGate::kBounded, MegaGate::kLog}) {
+    const Case c = MegaStandard(4, 8, {70, 3}, gate);
+    const MegaResult want = RunMega(c);
+    const tpu::MegaOptions usual = tpu::MegaDefaults(MegaProblem(c));
+    for (int i = 0; i < 16; ++i) {
+      tpu::MegaOptions o = usual;
+      o.unroll = 1 + i % 2;
+      // Anything, or something near what is known to be in order.
+      const double share = i < 8 ? 1 : 0.2;
+      for (double* x : {&o.start_a, &o.end_a, &o.start_b, &o.end_b, &o.start_c, &o.end_c,
+                        &o.start_d, &o.end_d, &o.beta, &o.copies}) {
+        *x += share * (place(random) - *x);
+      }
+      for (int* x : {&o.lag_a, &o.lag_b, &o.lag_c}) *x = lag(random);
+      MegaRun run;
+      run.order = &o;
+      try {
+        EXPECT_TRUE(SameBits(RunMega(c, run), want)) << Name(gate) << ", order " << i;
+        ++built;
+      } catch (const tpu::ir::BuildError& error) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GE(built, 4);
+  EXPECT_GE(refused, 4);
+}
+
+TEST(MegaBits, StageByStage) {
+  const Case c = MegaStandard(4, 16, {70, 3}, MegaGate::kBounded);
+  tpu::MegaOptions o = tpu::MegaDefaults(MegaProblem(c));
+  o.lag_a = o.lag_b = o.lag_c = 0;
+  o.start_c = o.start_b = -1;  // what the other stages read, before they write
+  o.end_c = -0.5;
+  MegaRun run;
+  run.order = &o;
+  EXPECT_TRUE(SameBits(RunMega(c, run), RunMega(c)));
+  o.beta = 2;
+  EXPECT_THROW(RunMega(c, run), tpu::ir::BuildError);
 }
 
 // Rows beyond the last sequence, and beta's padding, may hold anything; o is zero there.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "support/generator.h"
+#include "support/goldens.h"
 #include "tpu/module_case.h"
 
 namespace kda::test {
@@ -210,7 +211,7 @@ MegaResult RunMega(const Case& c, const MegaRun& run) {
   const tpu::TpuProblem p = MegaProblem(c, run);
   tpu::ir::EvaluateOptions options;
   options.copies = run.copies;
-  tpu::MegaOptions order = tpu::MegaDefaults(p);
+  tpu::MegaOptions order = run.order != nullptr ? *run.order : tpu::MegaDefaults(p);
   if (run.unroll > 0) order.unroll = run.unroll;
   std::vector<Array> out =
       tpu::ir::Evaluate(tpu::BuildMegaKernel(p, order), MegaArguments(c, run), options);
@@ -358,6 +359,36 @@ Case InBf16(Case c) {
   c.dtypes.g = KDA_BF16;
   if (c.dtypes.beta != KDA_F32) {
     for (double& x : c.beta) x = Bf16(x);
+  }
+  return c;
+}
+
+void SetGateOfHead(Case* c, int64_t head, double x) {
+  for (int64_t t = 0; t < c->T; ++t) {
+    for (int64_t d = 0; d < 128; ++d) c->G(t, head, d) = Bf16(x);
+  }
+}
+
+std::vector<Case> TotalWipes() {
+  Case c = MegaStandard(11, 8, {70}, MegaGate::kLog);
+  for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, h % 2 == 0 ? -2700 : -kInf);
+  return {c, WithHeads(StdC(), 8), WithHeads(InBf16(StdL()), 8)};
+}
+
+Case SoftplusTails() {
+  Case c = MegaStandard(1, 8, {20}, MegaGate::kSoftplus, Regime::kSat);
+  const double x[] = {-1e30, -200, -20.1, -1e-8, 0, 3e38, kInf, -kInf};
+  for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, x[h]);
+  return c;
+}
+
+Case GateParameters() {
+  Case c = MegaStandard(1, 8, {20}, MegaGate::kSoftplus, Regime::kSat);
+  const double a_log[] = {80, -120, -95, -20, 3, 6, 0, 12};
+  const double x[] = {-1e30, 1e6, 60, 1e30, -30, -4, -0.5, -10};
+  for (int64_t h = 0; h < 8; ++h) {
+    SetGateOfHead(&c, h, x[h]);
+    c.A_log[static_cast<size_t>(h)] = a_log[h];
   }
   return c;
 }

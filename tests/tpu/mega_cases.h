@@ -30,6 +30,7 @@ struct MegaRun {
   double poison = kNan;              // of those rows, and of beta's padding
   std::vector<int64_t> final_slots;  // empty: the case's slots, for both
   int unroll = 0;                    // MegaOptions::unroll; 0: as the defaults have it
+  const tpu::MegaOptions* order = nullptr;  // instead of the defaults
 };
 
 struct MegaResult {
@@ -77,6 +78,13 @@ Case MegaStandard(uint64_t seed, int64_t heads, const std::vector<int64_t>& leng
 Case SideBySide(const std::vector<Case>& parts);
 Case WithHeads(const Case& c, int64_t heads);  // in turn
 Case InBf16(Case c);                           // g rounded; beta too where it is not fp32
+// The same raw gate for a whole head.
+void SetGateOfHead(Case* c, int64_t head, double x);
+
+// Gates whose decay is nothing, -inf among them.
+std::vector<Case> TotalWipes();
+Case SoftplusTails();
+Case GateParameters();  // exp(A_log) beside gates of moderate size
 
 }  // namespace kda::test
 

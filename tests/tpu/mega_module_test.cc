@@ -147,62 +147,31 @@ void ExpectRefused(const TpuProblem& p, const std::vector<std::string>& words) {
   EXPECT_THROW(tpu::BuildMega(p, &module), tpu::ir::BuildError);
 }
 
-TEST(MegaRefuses, Sizes) {
-  TpuProblem p = Good();
-  for (int64_t heads : {0, -8, 1, 4, 12, 100}) {
-    p.heads = heads;
-    ExpectRefused(p, {"heads", std::to_string(heads), "8"});
-  }
-  p = Good();
-  for (int64_t tokens : {int64_t{0}, int64_t{-1}, int64_t{1} << 31}) {
-    p.tokens = tokens;
-    ExpectRefused(p, {"tokens", std::to_string(tokens), "1 to"});
-  }
-  p = Good();
-  for (int64_t sequences : {0, -3}) {
-    p.sequences = sequences;
-    ExpectRefused(p, {"sequences", std::to_string(sequences), "1 to"});
-  }
-  p = Good();
-  p.slots = -7;
-  ExpectRefused(p, {"slots", "-7", "0 to"});
-}
-
-TEST(MegaRefuses, Checkpoints) {
-  TpuProblem p = Good();
-  p.checkpoint_every = 129;
-  ExpectRefused(p, {"checkpoint_every", "129", "128"});
-  p.checkpoint_every = -64;
-  ExpectRefused(p, {"checkpoint_every", "-64"});
-  p.checkpoint_every = 128;
-  EXPECT_NO_THROW(tpu::BuildMegaKernel(p));
-}
-
 TEST(MegaRefuses, Options) {
   for (int unroll : {0, 3}) {
     tpu::MegaOptions options;
     options.unroll = unroll;
     EXPECT_THROW(tpu::BuildMegaKernel(Good(), options), tpu::ir::BuildError);
   }
+  for (int tpu::MegaOptions::*lag :
+       {&tpu::MegaOptions::lag_a, &tpu::MegaOptions::lag_b, &tpu::MegaOptions::lag_c}) {
+    tpu::MegaOptions options;
+    options.*lag = -1;
+    EXPECT_THROW(tpu::BuildMegaKernel(Good(), options), tpu::ir::BuildError);
+  }
 }
 
-TEST(MegaRefuses, DtypesAndNumbers) {
+TEST(MegaRefuses, MoreThanVmemHolds) {
   TpuProblem p = Good();
-  p.gate_dtype = DType::kF32;
-  ExpectRefused(p, {"gate_dtype", "f32", "bf16"});
-  p = Good();
-  p.beta_dtype = DType::kI32;
-  ExpectRefused(p, {"beta_dtype", "i32", "bf16"});
-  for (double bound : {1.0, kInf, -kInf, kNan}) {
-    p = Good();
-    p.lower_bound = bound;
-    ExpectRefused(p, {"lower_bound", "at most 0"});
-    p.gate = KDA_GATE_SOFTPLUS;  // which has none
-    EXPECT_NO_THROW(tpu::BuildMegaKernel(p));
-  }
-  p = Good();
-  p.scale = kNan;
-  ExpectRefused(p, {"scale", "nan", "finite"});
+  p.vmem_bytes = int64_t{8} << 20;
+  ExpectRefused(p, {"VMEM", "at most 6553600"});
+}
+
+TEST(MegaCheckpointRows, NoneWithoutCheckpoints) {
+  TpuProblem p = Good();
+  EXPECT_EQ(tpu::MegaCheckpointRows(p), 0);
+  p.checkpoint_every = 50;
+  EXPECT_EQ(tpu::MegaCheckpointRows(p), 2);
 }
 
 TEST(MegaRefuses, NothingItShouldTake) {
@@ -217,7 +186,8 @@ TEST(MegaRefuses, NothingItShouldTake) {
 
 // --- Through libtpu ---
 
-tpu::CompileResult CompileMega(const TpuProblem& p, const char* target = "v6e") {
+tpu::CompileResult CompileMega(TpuProblem p, const char* target = "v6e") {
+  p.vmem_bytes = tpu::FindTarget(target)->vmem_bytes;
   tpu::hlo::Module module("kda");
   tpu::BuildMega(p, &module);
   tpu::CompileRequest request = tpu::TinyRequest(target);

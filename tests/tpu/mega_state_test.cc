@@ -109,6 +109,17 @@ TEST(MegaState, OtherFinalSlots) {
   for (int64_t slot : {0, 1, 2, 3, 5}) EXPECT_TRUE(SameRows(got.S, slot, 1, before, slot));
 }
 
+// A skipped sequence touches no slot, whatever its final one; more of them than there are places.
+TEST(MegaState, SkippedWithAFinalSlot) {
+  const Case c = Pool({5, 70, 3, 1, 0, 9, 2, 4}, {2, -1, 4, -1, -1, -1, 0, -1}, 12);
+  const MegaResult want = CheckMega(c);
+  MegaRun run;
+  run.final_slots = std::vector<int64_t>{2, 5, 4, 6, 7, 8, 0, 9};
+  EXPECT_TRUE(SameBits(RunMega(c, run), want));
+  run.unroll = 1;
+  EXPECT_TRUE(SameBits(RunMega(c, run), want));
+}
+
 TEST(MegaState, PoolWithoutInitialState) {
   Case c = Pool({5, 70, 3}, {2, -1, 0}, 3);
   c.S0.clear();

@@ -14,13 +14,6 @@ namespace {
 
 constexpr MegaGate kGates[] = {MegaGate::kBounded, MegaGate::kSoftplus, MegaGate::kLog};
 
-// The same raw gate for a whole head.
-void SetGateOfHead(Case* c, int64_t head, double x) {
-  for (int64_t t = 0; t < c->T; ++t) {
-    for (int64_t d = 0; d < 128; ++d) c->G(t, head, d) = Bf16(x);
-  }
-}
-
 TEST(Mega, EveryGateInEveryRegime) {
   for (MegaGate gate : kGates) {
     for (Regime regime : {Regime::kMix, Regime::kSat, Regime::kSlow, Regime::kZero}) {
@@ -79,11 +72,7 @@ TEST(Mega, CorrelatedKeys) {
 }
 
 TEST(Mega, TotalWipe) {
-  Case c = MegaStandard(11, 8, {70}, MegaGate::kLog);
-  for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, h % 2 == 0 ? -2700 : -kInf);
-  CheckMega(c);
-  CheckMega(WithHeads(StdC(), 8));
-  CheckMega(WithHeads(InBf16(StdL()), 8));
+  for (const Case& c : TotalWipes()) CheckMega(c);
 }
 
 TEST(Mega, SigmoidTails) {
@@ -93,24 +82,8 @@ TEST(Mega, SigmoidTails) {
   CheckMega(c);
 }
 
-TEST(Mega, SoftplusTails) {
-  Case c = MegaStandard(1, 8, {20}, MegaGate::kSoftplus, Regime::kSat);
-  const double x[] = {-1e30, -200, -20.1, -1e-8, 0, 3e38, kInf, -kInf};
-  for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, x[h]);
-  CheckMega(c);
-}
-
-// exp(A_log) beside gates of moderate size.
-TEST(Mega, GateParameters) {
-  Case c = MegaStandard(1, 8, {20}, MegaGate::kSoftplus, Regime::kSat);
-  const double a_log[] = {80, -120, -95, -20, 3, 6, 0, 12};
-  const double x[] = {-1e30, 1e6, 60, 1e30, -30, -4, -0.5, -10};
-  for (int64_t h = 0; h < 8; ++h) {
-    SetGateOfHead(&c, h, x[h]);
-    c.A_log[static_cast<size_t>(h)] = a_log[h];
-  }
-  CheckMega(c);
-}
+TEST(Mega, SoftplusTails) { CheckMega(SoftplusTails()); }
+TEST(Mega, GateParameters) { CheckMega(GateParameters()); }
 
 // One token's value, read back through every lag by gates of 64 speeds.
 TEST(Mega, ImpulseResponse) {

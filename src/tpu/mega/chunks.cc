@@ -42,20 +42,20 @@ void Kernel::StartWalk() {
     }
     Store(table.state.At(Index(i)), static_cast<double>(state_ring));
   }
-  Store(walk.At(0), 0);
-  Store(walk.At(1), 0);
-  Store(walk.At(2), 0);
+  Store(walk.At(kNextSequence), 0);
+  Store(walk.At(kOffset), 0);
+  Store(walk.At(kStatePlace), 0);
   if (problem.checkpoint_every > 0) {
     for (int64_t i = 0; i < ring; ++i) Store(table.checkpoint.At(Index(i)), -1.0);
-    Store(walk.At(3), static_cast<double>(problem.checkpoint_every));
-    Store(walk.At(4), 0);
+    Store(walk.At(kToCheckpoint), static_cast<double>(problem.checkpoint_every));
+    Store(walk.At(kCheckpointRow), 0);
   }
 }
 
 // A sequence is cut into chunks from its start or, with checkpoints, from each checkpoint on: they then
 // are states at the end of a chunk.
 Value Kernel::CountChunks() {
-  const Ref count = walk.At(0);  // free until the walk starts
+  const Ref count = walk.At(kNextSequence);  // free until the walk starts
   const Value one = b->Constant(DType::kI32, 1);
   const auto chunks_of = [&](Value length) { return Quotient(length + 63.0, kChunk); };
   Store(count, 0);
@@ -73,27 +73,26 @@ Value Kernel::CountChunks() {
   return Load(count);
 }
 
-// walk[3]: tokens to the next checkpoint; walk[4]: its row.
 void Kernel::WalkToCheckpoint(const Index& at, Value rows, Value valid, Value live, Value ends) {
   const Value every = b->Constant(DType::kI32, static_cast<double>(problem.checkpoint_every));
-  const Value left = Load(walk.At(3)) - rows, row = Load(walk.At(4));
+  const Value left = Load(walk.At(kToCheckpoint)) - rows, row = Load(walk.At(kCheckpointRow));
   const Value reached = live & (left == 0);
   const Value none = b->Constant(DType::kI32, -1);
   // A skipped sequence's rows are counted and left untouched.
   Store(table.checkpoint.At(at), Select(reached & (valid == rows), row, none));
-  Store(walk.At(3), Select(reached | ends, every, left));
-  Store(walk.At(4), row + ToInt(reached));
+  Store(walk.At(kToCheckpoint), Select(reached | ends, every, left));
+  Store(walk.At(kCheckpointRow), row + ToInt(reached));
 }
 
 void Kernel::WalkTo(Value chunk) {
-  const Value next = Load(walk.At(0)), offset = Load(walk.At(1));
+  const Value next = Load(walk.At(kNextSequence)), offset = Load(walk.At(kOffset));
   const Value live = next < problem.sequences;
   const Value n = Min(next, static_cast<double>(problem.sequences - 1));
   const Value token = Load(cu_seqlens.At(Index(n))) + offset;
   const Value left = Load(cu_seqlens.At(Index(n + 1.0))) - token;
   const Value none = b->Constant(DType::kI32, 0);
   Value most = b->Constant(DType::kI32, static_cast<double>(kChunk));
-  if (problem.checkpoint_every > 0) most = Min(most, Load(walk.At(3)));
+  if (problem.checkpoint_every > 0) most = Min(most, Load(walk.At(kToCheckpoint)));
   const Value rows = Select(live, Min(left, most), none);
   Value valid = rows;
   if (problem.slots > 0) {
@@ -109,12 +108,13 @@ void Kernel::WalkTo(Value chunk) {
   Store(table.first.At(at), ToInt(live & (offset == 0)));
   Store(table.last.At(at), ToInt(live & ends));
   Store(table.sequence.At(at), n);
-  const Value place = Load(walk.At(2)), ended = live & ends;
+  const Value place = Load(walk.At(kStatePlace)), ended = live & ends;
   Store(table.state.At(at),
         Select(live, place, b->Constant(DType::kI32, static_cast<double>(state_ring))));
-  Store(walk.At(2), Select(ended, Select(place == state_ring - 1, none, place + 1.0), place));
-  Store(walk.At(0), next + ToInt(ended));
-  Store(walk.At(1), Select(ends, none, offset + most));
+  Store(walk.At(kStatePlace),
+        Select(ended, Select(place == state_ring - 1, none, place + 1.0), place));
+  Store(walk.At(kNextSequence), next + ToInt(ended));
+  Store(walk.At(kOffset), Select(ends, none, offset + most));
   if (problem.checkpoint_every > 0) WalkToCheckpoint(at, rows, valid, live, ends);
 }
 
@@ -226,6 +226,13 @@ Value Kernel::SlotOf(const Ref& slots, Value n) const {
   return problem.slots > 0 ? Load(slots.At(Index(n))) : n;
 }
 
+// Whether a sequence's state is written: it has a slot to go to, and the sequence is not skipped.
+Value Kernel::Kept(Value n) const {
+  const Value kept = SlotOf(final_slots, n) >= 0;
+  if (problem.slots == 0 || !problem.initial_state) return kept;
+  return kept & (SlotOf(initial_slots, n) >= 0);
+}
+
 // The states of the chunks that stage C now takes must be there, and those of the sequences whose places
 // the next step's take must have left.
 void Kernel::WaitStates(Value now) {
@@ -252,12 +259,10 @@ void Kernel::WaitStates(Value now) {
       const Value chunk = ChunkC(now + 1.0, u);
       const Value place = Entry(table.state, chunk), n = Entry(table.sequence, chunk);
       const Value before = Max(n - static_cast<double>(state_ring), 0.0);
-      b->If(
-          (Entry(table.first, chunk) == 1) & (n >= state_ring) & (SlotOf(final_slots, before) >= 0),
-          [&] {
-            WaitCopy(any_state, StatesAt(*this, final_state, row),
-                     state_out_semaphore.At(Index(place)));
-          });
+      b->If((Entry(table.first, chunk) == 1) & (n >= state_ring) & Kept(before), [&] {
+        WaitCopy(any_state, StatesAt(*this, final_state, row),
+                 state_out_semaphore.At(Index(place)));
+      });
     }
   }
 }
@@ -293,9 +298,9 @@ void Kernel::MoveStateOut(Value now) {
   for (int u = 0; u < unroll; ++u) {
     const Value chunk = ChunkC(now, u);
     const Value place = Entry(table.state, chunk);
-    const Value to = SlotOf(final_slots, Entry(table.sequence, chunk));
-    b->If((Entry(table.last, chunk) == 1) & (to >= 0), [&] {
-      StartCopy(state.At(Index(place)), StatesAt(*this, final_state, to),
+    const Value n = Entry(table.sequence, chunk);
+    b->If((Entry(table.last, chunk) == 1) & Kept(n), [&] {
+      StartCopy(state.At(Index(place)), StatesAt(*this, final_state, SlotOf(final_slots, n)),
                 state_out_semaphore.At(Index(place)));
     });
   }
@@ -407,7 +412,7 @@ void Kernel::Finish(Value steps) {
       if (problem.slots == 0) {
         wait();
       } else {
-        b->If(Load(final_slots.At(Index(n))) >= 0, wait);
+        b->If(Kept(b->Constant(DType::kI32, static_cast<double>(n))), wait);
       }
     }
   }

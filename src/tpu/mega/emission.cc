@@ -5,7 +5,20 @@
 
 namespace kda::tpu::mega {
 
+namespace {
+
+std::vector<Step> StageByStage(int items, const std::vector<Stage>& stages) {
+  std::vector<Step> steps;
+  for (const Stage& stage : stages) {
+    for (int item = 0; item < items; ++item) steps.push_back([stage, item] { stage(item); });
+  }
+  return steps;
+}
+
+}  // namespace
+
 std::vector<Step> Skewed(int items, const std::vector<Stage>& stages, int lag) {
+  if (lag == 0) return StageByStage(items, stages);
   const int count = static_cast<int>(stages.size());
   std::vector<Step> steps;
   for (int time = 0; time < items + (count - 1) * lag; ++time) {
@@ -14,14 +27,6 @@ std::vector<Step> Skewed(int items, const std::vector<Stage>& stages, int lag) {
       if (item < 0 || item >= items) continue;
       steps.push_back([stage = stages[static_cast<size_t>(k)], item] { stage(item); });
     }
-  }
-  return steps;
-}
-
-std::vector<Step> StageMajor(int items, const std::vector<Stage>& stages) {
-  std::vector<Step> steps;
-  for (const Stage& stage : stages) {
-    for (int item = 0; item < items; ++item) steps.push_back([stage, item] { stage(item); });
   }
   return steps;
 }

@@ -20,11 +20,8 @@ struct Track {
 };
 
 // Every item through every stage, item i entering stage k at time i + k * lag: `lag` items are under
-// way in each stage at a time.
+// way in each stage at a time. Lag 0: all items through a stage before the next stage begins.
 std::vector<Step> Skewed(int items, const std::vector<Stage>& stages, int lag);
-
-// All items through a stage before the next stage begins.
-std::vector<Step> StageMajor(int items, const std::vector<Stage>& stages);
 
 // Runs all steps of all tracks, each next the one whose place on its track comes first.
 void Merge(std::vector<Track> tracks);

@@ -147,10 +147,12 @@ void Kernel::PrepareBeta() {
     Store(beta_lanes.Rows(u * heads, heads),
           Select(l < 32, x, Select(l < 96, Rotate(x, 32, 1), Rotate(x, 64, 1))));
   }
+  beta_ready = true;
 }
 
 // beta of a pair along its lanes, [h0 c0 | h1 c0 | h0 c1 | h1 c1].
 Value Kernel::BetaRow(int item) const {
+  Require(beta_ready, "beta is read before it is along the lanes");
   const Value lane_row = b->Iota({1, kDim}, 1);
   return Select((ir::ShiftRight(lane_row, 5) & 1u) == 0, Load(beta_lanes.Rows(2 * item, 1)),
                 Load(beta_lanes.Rows(2 * item + 1, 1)));

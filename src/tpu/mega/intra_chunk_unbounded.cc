@@ -65,21 +65,30 @@ Value CoarseExponents(Value g, int level) {
 
 }  // namespace
 
-Pair Kernel::LoadKeys(const Ref& buffer, int item) const {
-  Pair x = LoadPair(buffer, item);
-  if (problem.qk_l2norm) {
-    for (Value& head : x.head) {
-      head = head * BroadcastTo(Rsqrt(ReduceSum(head * head, 1) + 1e-6), {kChunk, kDim});
-    }
+// Every level reads q and k again. Where they are to be normalised that is done once, and kept.
+void Kernel::NormaliseRows(int item) {
+  if (!problem.qk_l2norm) return;
+  const Pair rows[] = {LoadKeys(q_in, item), LoadKeys(k_in, item)};
+  for (int x = 0; x < 2; ++x) {
+    for (int e = 0; e < 2; ++e) Store(unit_rows.At(4 * item + 2 * x + e), rows[x].head[e]);
   }
-  return x;
+}
+
+Pair Kernel::Queries(int item) const {
+  if (!problem.qk_l2norm) return LoadPair(q_in, item);
+  return {{Load(unit_rows.At(4 * item)), Load(unit_rows.At(4 * item + 1))}};
+}
+
+Pair Kernel::Keys(int item) const {
+  if (!problem.qk_l2norm) return LoadPair(k_in, item);
+  return {{Load(unit_rows.At(4 * item + 2)), Load(unit_rows.At(4 * item + 3))}};
 }
 
 // The operands of one level, and what its product gives.
 void Kernel::LevelOperands(int item, int level) {
   const Builder::Label label(b, "intra_chunk", 2 * item);
   const auto p = static_cast<size_t>(item);
-  const Pair qq = LoadKeys(q_in, item), kk = LoadKeys(k_in, item);
+  const Pair qq = Queries(item), kk = Keys(item);
   Value decay_of;  // [64, 256]
   if (level < kFine) decay_of = Exp2(LevelSums(item, level));
   if (level >= kFine && level < kLevels) decay_of = Exp2(CoarseExponents(prefix[p], level));
@@ -129,7 +138,7 @@ void Kernel::LevelProduct(int item, int level) {
 void Kernel::UnboundedEnds(int item) {
   const Builder::Label label(b, "intra_chunk", 2 * item);
   const auto p = static_cast<size_t>(item);
-  const Pair qq = LoadKeys(q_in, item), kk = LoadKeys(k_in, item);
+  const Pair qq = Queries(item), kk = Keys(item);
   Require(qk_read[p], "qk_next is overwritten before stage C has copied it");
   std::vector<Value> keys[2];
   for (int h = 0; h < 2; ++h) {
@@ -150,6 +159,7 @@ std::vector<Stage> Kernel::IntraChunkUnbounded() {
   std::vector<Stage> stages;
   stages.push_back([this](int item) {
     const Builder::Label label(b, "intra_chunk", 2 * item);
+    NormaliseRows(item);
     prefix[static_cast<size_t>(item)] = LevelSums(item, kFine);
   });
   const auto add_level = [&](int level) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
+#include <utility>
+
+#include "tpu/activation.h"
 
 namespace kda::tpu::mega {
 
@@ -33,34 +35,18 @@ int UnrollOf(const TpuProblem& p, const MegaOptions& o) {
   return o.unroll;
 }
 
-void Refuse(const std::string& argument, const std::string& value, const std::string& allowed) {
-  throw ir::BuildError("mega: " + argument + " is " + value + ", but must be " + allowed);
-}
-
-void RefuseOutside(const char* argument, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return;
-  Refuse(argument, std::to_string(value), std::to_string(least) + " to " + std::to_string(most));
-}
+constexpr int kMostLag = 64;  // more than there are items
 
 const TpuProblem& Checked(const TpuProblem& p, const MegaOptions& o) {
-  // Offsets are i32; beta's columns are a multiple of 128.
-  constexpr int64_t kMost = (int64_t{1} << 31) - 128;
-  if (MegaHeadGroup(p.heads) == 0) {
-    Refuse("heads", std::to_string(p.heads), "a multiple of 8");
-  }
-  RefuseOutside("tokens", p.tokens, 1, kMost);
-  RefuseOutside("sequences", p.sequences, 1, kMost);
-  RefuseOutside("slots", p.slots, 0, kMost);
-  RefuseOutside("checkpoint_every", p.checkpoint_every, 0, p.tokens);
-  RefuseOutside("unroll", o.unroll, 1, 2);
-  if (p.gate_dtype != DType::kBF16) Refuse("gate_dtype", ToString(p.gate_dtype), "bf16");
-  if (p.beta_dtype != DType::kBF16 && p.beta_dtype != DType::kF32) {
-    Refuse("beta_dtype", ToString(p.beta_dtype), "bf16 or f32");
-  }
-  if (p.gate == KDA_GATE_BOUNDED && !(p.lower_bound <= 0 && std::isfinite(p.lower_bound))) {
-    Refuse("lower_bound", std::to_string(p.lower_bound), "finite and at most 0");
-  }
-  if (!std::isfinite(p.scale)) Refuse("scale", std::to_string(p.scale), "finite");
+  KernelTakes takes;
+  takes.kernel = "mega";
+  takes.head_multiple = 8;
+  takes.slots = takes.checkpoints = true;
+  CheckProblem(p, takes);
+  RefuseOutside("mega", "unroll", o.unroll, 1, 2);
+  RefuseOutside("mega", "lag_a", o.lag_a, 0, kMostLag);
+  RefuseOutside("mega", "lag_b", o.lag_b, 0, kMostLag);
+  RefuseOutside("mega", "lag_c", o.lag_c, 0, kMostLag);
   return p;
 }
 
@@ -79,9 +65,23 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
       state_ring(3 * unroll),
       copy_rows(std::min(kChunk, p.tokens)),
       bounded(HasBoundedWay(p)) {
+  b->Grid({groups});
+  DeclareArguments();
+  DeclareScratch();
+  DeclareTables();
+  const auto n = static_cast<size_t>(items);
+  for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update, &kg_columns})
+    values->resize(n);
+  for (auto* values :
+       {&exponents, &q_up, &k_up, &k_down, &k_cross, &q_start, &k_start, &k_end, &read}) {
+    values->resize(n);
+  }
+}
+
+void Kernel::DeclareArguments() {
+  const TpuProblem& p = problem;
   const int64_t T = p.tokens, H = p.heads, N = p.sequences;
   const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
-  b->Grid({groups});
   cu_seqlens = b->Prefetch("cu_seqlens", i32, {N + 1});
   if (p.slots > 0) {
     initial_slots = b->Prefetch("initial_slots", i32, {N});
@@ -99,20 +99,23 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   const int64_t states = p.slots > 0 ? p.slots : N;
   const Shape state_shape = {states, H, kDim, kDim};
   if (p.initial_state) initial_state = b->Input("initial_state", f32, state_shape);
-  this->o = b->Output("o", bf16, {T, H, kDim});
+  o = b->Output("o", bf16, {T, H, kDim});
   if (p.final_state) final_state = b->Output("final_state", f32, state_shape);
   if (p.checkpoint_every > 0) {
     const Shape shape = {MegaCheckpointRows(p), H, kDim, kDim};
     checkpoints = b->Output("checkpoints", f32, shape);
   }
   if (p.slots > 0 && p.initial_state && p.final_state) b->Alias("initial_state", "final_state");
+}
 
+void Kernel::DeclareScratch() {
+  const DType bf16 = DType::kBF16, f32 = DType::kF32, i32 = DType::kI32;
   const Shape in = {2, unroll, kBufferRows, heads, kDim};
   q_in = b->Scratch("q_in", bf16, in);
   k_in = b->Scratch("k_in", bf16, in);
   v_in = b->Scratch("v_in", bf16, in);
   g_in = b->Scratch("g_in", bf16, in);
-  beta_in = b->Scratch("beta_in", p.beta_dtype, {2, unroll, heads, kBetaWindow});
+  beta_in = b->Scratch("beta_in", problem.beta_dtype, {2, unroll, heads, kBetaWindow});
   o_out = b->Scratch("o_out", bf16, {2, unroll, kChunk, heads, kDim});
   state = b->Scratch("state", f32, {state_ring + 1, heads, kDim, kDim});
   gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});
@@ -123,6 +126,7 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   } else {
     level_sums = Packed(b, "level_sums", 4, kChunk);
     level_map = b->Scratch("level_map", i32, {kChunk, kDim});
+    if (problem.qk_l2norm) unit_rows = b->Scratch("unit_rows", f32, {4 * items, kChunk, kDim});
   }
   level_masks = Packed(b, "level_masks", 6, kBlock);
   const int64_t P = items;
@@ -144,12 +148,19 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   decay_wide = b->Scratch("decay_wide", f32, {unroll * heads, kDim, kDim});
   beta_next = b->Scratch("beta_next", f32, {P, kDim});
   beta_now = b->Scratch("beta_now", f32, {P, kDim});
-  for (Ref* field : {&table.token, &table.valid, &table.rows, &table.first, &table.last,
-                     &table.sequence, &table.state}) {
-    *field = b->ScratchSmem("table_" + std::to_string(field - &table.token), i32, {ring});
-  }
-  walk = b->ScratchSmem("walk", i32, {5});
-  if (p.checkpoint_every > 0) {
+}
+
+// In SMEM, and the semaphores.
+void Kernel::DeclareTables() {
+  const DType i32 = DType::kI32;
+  const std::pair<Ref*, const char*> fields[] = {
+      {&table.token, "table_token"}, {&table.valid, "table_valid"},
+      {&table.rows, "table_rows"},   {&table.first, "table_first"},
+      {&table.last, "table_last"},   {&table.sequence, "table_sequence"},
+      {&table.state, "table_state"}};
+  for (const auto& [field, name] : fields) *field = b->ScratchSmem(name, i32, {ring});
+  walk = b->ScratchSmem("walk", i32, {kWalkSize});
+  if (problem.checkpoint_every > 0) {
     table.checkpoint = b->ScratchSmem("table_checkpoint", i32, {ring});
     checkpoint_semaphore = b->Semaphores("checkpoint_semaphore", 1);
   }
@@ -158,14 +169,6 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   o_semaphore = b->Semaphores("o_semaphore", 2);
   state_in_semaphore = b->Semaphores("state_in_semaphore", state_ring + 1);
   state_out_semaphore = b->Semaphores("state_out_semaphore", state_ring + 1);
-
-  const auto n = static_cast<size_t>(items);
-  for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update, &kg_columns})
-    values->resize(n);
-  for (auto* values :
-       {&exponents, &q_up, &k_up, &k_down, &k_cross, &q_start, &k_start, &k_end, &read}) {
-    values->resize(n);
-  }
 }
 
 Ref Kernel::StateOf(int item, int e) const {
@@ -181,6 +184,14 @@ Pair Kernel::LoadPair(const Ref& buffer, int item) const {
   const Value w =
       LoadStrided(words, (kBufferRows - kChunk) * stride + PairOf(item), kChunk, stride);
   return {{Bits(w << 16, DType::kF32), Bits(w & 0xffff0000u, DType::kF32)}};
+}
+
+Pair Kernel::LoadKeys(const Ref& buffer, int item) const {
+  Pair x = LoadPair(buffer, item);
+  if (!problem.qk_l2norm) return x;
+  // Not InverseNormOfAny: its maxima, along the lanes as the sums, would take 28 % more cycles.
+  for (Value& head : x.head) head = head * BroadcastTo(InverseNorm(head), {kChunk, kDim});
+  return x;
 }
 
 void Kernel::StorePair(int item, Value low, Value high) const {

@@ -63,6 +63,16 @@ struct ChunkTable {
   Ref checkpoint;  // row to write after it, -1: none; only with checkpoints
 };
 
+// What the walk over the sequences keeps of the next chunk.
+enum Walk : int64_t {
+  kNextSequence,
+  kOffset,         // tokens of it before the chunk
+  kStatePlace,     // in the ring of states
+  kToCheckpoint,   // tokens to the next checkpoint; only with checkpoints
+  kCheckpointRow,  // its row
+  kWalkSize
+};
+
 inline void Require(bool ok, const char* what) {
   if (!ok) throw ir::BuildError(what);
 }
@@ -82,6 +92,11 @@ bool HasBoundedWay(const TpuProblem& problem);
 struct Kernel {
   Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o);
 
+  // kernel.cc, of the constructor
+  void DeclareArguments();
+  void DeclareScratch();
+  void DeclareTables();
+
   // chunks.cc: the table, copies in and out, states.
   void StartWalk();
   Value CountChunks();
@@ -95,6 +110,7 @@ struct Kernel {
   void WaitInputs(Value slot);
   void MakeZeros(Value step);
   Value SlotOf(const Ref& slots, Value sequence) const;
+  Value Kept(Value sequence) const;
   void WaitStates(Value step);
   void MoveStateIn(Value step);
   void MoveStateOut(Value step);
@@ -111,6 +127,7 @@ struct Kernel {
   int PairOf(int item) const { return item % pairs; }
   Ref StateOf(int item, int e) const;  // [128, 128]
   Pair LoadPair(const Ref& buffer, int item) const;
+  Pair LoadKeys(const Ref& buffer, int item) const;  // normalised where the problem wants it
   void StorePair(int item, Value low, Value high) const;
 
   // The stages, in the order of their names' files; each returns what it does to an item.
@@ -132,9 +149,11 @@ struct Kernel {
   void LevelOperands(int pair, int level);
   void LevelProduct(int pair, int level);
   void UnboundedEnds(int pair);
-  Pair LoadKeys(const Ref& buffer, int pair) const;  // normalised where the problem wants it
-  Value BetaRow(int pair) const;                     // [1, 128], along a pair's lanes
-  Value Weights(Value words) const;                  // solve.cc
+  void NormaliseRows(int pair);
+  Pair Queries(int pair) const;  // normalised where the problem wants it
+  Pair Keys(int pair) const;
+  Value BetaRow(int pair) const;     // [1, 128], along a pair's lanes
+  Value Weights(Value words) const;  // solve.cc
   Value Quad(Value product) const;
 
   Builder* const b;
@@ -165,6 +184,7 @@ struct Kernel {
   Packed prefix_matrix;        // [1][80, 128]; unbounded gates:
   Packed level_sums;           // [4][64, 128]
   Ref level_map;               // [64, 128]
+  Ref unit_rows;               // [4 items, 64, 128]: q, then k of a pair's heads, normalised
   Packed level_masks;          // [6][32, 128]
   Packed l_both, l_diag, l_off, t_work, t_done, product;
   Packed qk_next, qk, kg_next, kg, aqk_next, aqk;
@@ -172,7 +192,7 @@ struct Kernel {
   Ref decay_wide;                    // [unroll * heads, 128, 128]: decay down the rows of a state
   Ref beta_next, beta_now;           // [items, 128]
   ChunkTable table;
-  Ref walk;  // SMEM: the next chunk's sequence, its offset in it, its place in the ring of states
+  Ref walk;  // SMEM: of the next chunk, by Walk
   Ref in_semaphore, v_semaphore, o_semaphore, state_in_semaphore, state_out_semaphore,
       checkpoint_semaphore;
 
@@ -191,6 +211,7 @@ struct Kernel {
   std::vector<Value> v_new, update, kg_columns;
   // What an order of emission must respect: a pair's memory is read before it is written again.
   std::vector<bool> qk_read, l_read, t_read, state_done;
+  bool beta_ready = false;          // beta_lanes are the step's
   std::vector<bool> decay_widened;  // per head of the step
 };
 

@@ -18,7 +18,8 @@ int64_t MegaHeadGroup(int64_t heads) {
 }
 
 // Found by random and local search over the fields (v6e, libtpu 0.0.52); what they give is in
-// docs/tpu.md. A result is right whatever they are: the order of emission is checked when it is built.
+// docs/tpu_mega.md. A result does not depend on them: an order that would read what is not there yet, or
+// overwrite what is still to be read, is refused when it is built (Kernel::beta_ready, qk_read, ..).
 MegaOptions MegaDefaults(const TpuProblem& p) {
   const bool bounded = mega::HasBoundedWay(p);
   const int64_t group = MegaHeadGroup(p.heads);
@@ -44,7 +45,9 @@ MegaOptions MegaDefaults(const TpuProblem& p) {
   return o;
 }
 
-int64_t MegaCheckpointRows(const TpuProblem& p) { return p.tokens / p.checkpoint_every; }
+int64_t MegaCheckpointRows(const TpuProblem& p) {
+  return p.checkpoint_every > 0 ? p.tokens / p.checkpoint_every : 0;
+}
 
 int64_t MegaBetaColumns(const TpuProblem& p) {
   return std::max<int64_t>((p.tokens + 127) / 128 * 128, mega::kBetaWindow);
@@ -109,6 +112,7 @@ void WriteStep(Kernel* k) {
     done->assign(count, false);
   }
   k->decay_widened.assign(2 * count, false);
+  k->beta_ready = false;
 
   const auto join = [](std::vector<Stage> a, const std::vector<Stage>& b) {
     a.insert(a.end(), b.begin(), b.end());
@@ -122,15 +126,14 @@ void WriteStep(Kernel* k) {
   const int most = k->pairs / (static_cast<int>(recurrence.size()) - 1);
   const int lag_c = k->unroll == 1 ? o.lag_c : std::min(o.lag_c, std::max(most, 1));
   const std::vector<Step> c = Skewed(k->items, recurrence, lag_c);
-  const std::vector<Step> b =
-      o.lag_b > 0 ? Skewed(k->items, k->Solve(), o.lag_b) : StageMajor(k->items, k->Solve());
+  const std::vector<Step> b = Skewed(k->items, k->Solve(), o.lag_b);
   const Step beta = [k] { k->PrepareBeta(); };
   const Step copies = [k] {
     k->MoveStateIn(k->step);
     k->StartInputs(k->step + 1.0, 1.0 - k->slot);
     for (int u = 0; u < k->unroll; ++u) k->WalkTo(k->ChunkA(k->step + 2.0, u));
   };
-  const std::vector<Step> d = StageMajor(2 * k->items, {[k](int head) { k->WidenDecay(head); }});
+  const std::vector<Step> d = Skewed(2 * k->items, {[k](int head) { k->WidenDecay(head); }}, 0);
   Merge({{{beta}, o.beta, o.beta},
          {{copies}, o.copies, o.copies},
          {d, o.start_d, o.end_d},
@@ -150,9 +153,11 @@ void WriteStep(Kernel* k) {
 ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options) {
   ir::Builder builder("kda_mega");
   mega::Kernel kernel(&builder, problem, options);
-  builder.VmemLimit(100 << 20);
+  builder.VmemLimit(VmemForKernel(problem));
   builder.SideEffects();
-  builder.NoBoundsChecks();  // the evaluator checks every address of the same program
+  // The evaluator checks every address of the same program, CheckInputs the offsets and slots that
+  // addresses are made of.
+  builder.NoBoundsChecks();
   const ir::Builder::Label label(&builder, "chunks");
   kernel.group = builder.GridIndex(0);
   kernel.head0 = ir::AssumeMultiple(kernel.group * static_cast<double>(kernel.heads), 8);
@@ -163,13 +168,15 @@ ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& option
   for (int chunk = 0; chunk < 2 * kernel.unroll; ++chunk) kernel.WalkTo(zero + chunk);
   kernel.StartInputs(zero, zero);
   const Value steps = kernel.unroll == 1 ? chunks + 2.0 : ir::ShiftRight(chunks + 1.0, 1) + 2.0;
-  const ir::Builder::Label steps_label(&builder, "steps");
+  const ir::Builder::Label steps_label(&builder, kStepsLabel);
   builder.For(0, Index(steps), [&](Value step) {
     kernel.step = step;
     mega::WriteStep(&kernel);
   });
   kernel.Finish(steps);
-  return builder.Take();
+  ir::Program program = builder.Take();
+  CheckVmem("mega", program);
+  return program;
 }
 
 ir::Program BuildMegaKernel(const TpuProblem& problem) {
