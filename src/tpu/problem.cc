@@ -1,6 +1,7 @@
 #include "tpu/problem.h"
 
 #include <cmath>
+#include <limits>
 
 namespace kda::tpu {
 
@@ -32,7 +33,7 @@ void CheckSizes(const TpuProblem& p, const KernelTakes& takes) {
   RefuseOutside(kernel, "sequences x heads", p.sequences * p.heads, 1, kMostTokens);
   if (takes.one_token && p.tokens != p.sequences) {
     Refuse(kernel, "tokens", std::to_string(p.tokens),
-           std::to_string(p.sequences) + ", one for each sequence");
+           std::to_string(p.sequences) + ", one token per sequence");
   }
   RefuseOutside(kernel, "slots", p.slots, 0, takes.slots ? kMostTokens : 0);
   RefuseOutside(kernel, "checkpoint_every", p.checkpoint_every, 0,
@@ -60,7 +61,7 @@ void CheckNumbers(const TpuProblem& p, const KernelTakes& takes) {
   if (p.gate == KDA_GATE_BOUNDED && !(p.lower_bound <= 0 && std::isfinite(p.lower_bound))) {
     Refuse(kernel, "lower_bound", std::to_string(p.lower_bound), "finite and at most 0");
   }
-  if (!std::isfinite(static_cast<float>(p.scale))) {
+  if (!(std::fabs(p.scale) <= std::numeric_limits<float>::max())) {
     Refuse(kernel, "scale", std::to_string(p.scale), "a finite fp32 number");
   }
   const auto is_float = [](ir::DType dtype) {

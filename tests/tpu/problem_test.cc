@@ -109,7 +109,7 @@ TEST(ProblemRefused, WhatOnlySomeTake) {
   ExpectRefused(decode, p, {"checkpoint_every is 1", "be 0"});
   p = decode.good;
   p.tokens = 3;
-  ExpectRefused(decode, p, {"tokens is 3", "2, one for each sequence"});
+  ExpectRefused(decode, p, {"tokens is 3", "2, one token per sequence"});
   p = mega.good;
   p.gate_dtype = DType::kF32;
   ExpectRefused(mega, p, {"gate_dtype is f32", "bf16"});
