@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <map>
 #include <memory>
 
 #include "cli/commands.h"
@@ -58,11 +57,8 @@ void Emit(const EmitFlags& flags, const Context& context) {
     files.emplace_back(flags.output + "/" + name, static_cast<int64_t>(text.size()));
   };
   write(program.module->name() + ".stablehlo.mlir", tpu::hlo::Print(*program.module));
-  std::map<std::string, int> used;
   for (const tpu::hlo::Kernel& kernel : program.module->kernels()) {
-    const int number = ++used[kernel.program.name];
-    write(kernel.program.name + (number > 1 ? "." + std::to_string(number) : "") + ".mosaic.mlir",
-          tpu::ir::Print(kernel.program));
+    write(kernel.program.name + ".mosaic.mlir", tpu::ir::Print(kernel.program));
   }
   if (flags.json) {
     Json json = {{"manifest", Manifest(context)},

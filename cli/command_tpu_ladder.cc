@@ -39,7 +39,7 @@ const char kLadderFooter[] =
 const char kBarsFooter[] =
     "Each bar is a time to reach, predicted for a v6e, beside the best TPU kernel there was as the "
     "same\n"
-    "predictor sees it. Exit code 1 when one is missed.\n"
+    "predictor sees it: there are none for another --target. Exit code 1 when one is missed.\n"
     "Examples:\n"
     "  kda tpu bars\n"
     "  kda tpu bars --json";
@@ -219,6 +219,8 @@ struct Bar {
   double bar;  // ms; 0: of decode
 };
 
+constexpr char kBarsTarget[] = "v6e";
+
 // docs/tpu.md says whose kernels these are.
 constexpr Bar kBars[] = {
     {"headline, bounded gate", 4, 2048, 16, "bounded", "mega", 2.61, 0.47, 0.24},
@@ -231,13 +233,16 @@ constexpr Bar kBars[] = {
 };
 
 // Of decode: 1.3 times the states' reading and writing at the predictor's bandwidth.
-double BarMs(const Bar& bar, const tpu::Target& target) {
+double BarMs(const Bar& bar) {
   if (bar.bar > 0) return bar.bar;
   const double bytes = 2.0 * 4 * static_cast<double>(bar.batch * bar.heads * tpu::kDim * tpu::kDim);
-  return 1.3 * bytes / (tpu::ConstantsOf(target).kernel_hbm_tb_s * 1e9);
+  return 1.3 * bytes / (tpu::ConstantsOf(*tpu::FindTarget(kBarsTarget)).kernel_hbm_tb_s * 1e9);
 }
 
 int Bars(const LadderFlags& flags, const Context& context) {
+  if (flags.tpu.target != kBarsTarget) {
+    BadArgument("--target: '{}': the bars are times of a {}", flags.tpu.target, kBarsTarget);
+  }
   std::vector<Row> rows;
   for (const Bar& bar : kBars) {
     Row row;
@@ -263,7 +268,7 @@ int Bars(const LadderFlags& flags, const Context& context) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const Bar& bar = kBars[i];
     const Row& row = rows[i];
-    const double limit = BarMs(bar, *tpu::FindTarget(flags.tpu.target));
+    const double limit = BarMs(bar);
     const bool met = row.report && row.ms() <= limit;
     missed += met ? 0 : 1;
     const std::string bound = row.report && !row.report->prediction.kernels.empty()

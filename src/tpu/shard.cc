@@ -20,10 +20,11 @@ const std::map<std::string, int>& HeadDimensions() {
 
 // Where a part's bytes lie in the whole: `rows` pieces of `piece` bytes.
 struct Pieces {
+  ir::Shape shape;  // of the part
   int64_t rows = 1, piece = 0;
 };
 
-Pieces PiecesOf(const ir::Array& whole, int dimension, int parts) {
+Pieces PiecesOf(const ir::Array& whole, int dimension, int parts, int part) {
   const ir::Shape& shape = whole.shape();
   const auto at = static_cast<size_t>(dimension);
   if (at >= shape.size() || parts < 1 || shape[at] % parts != 0) {
@@ -31,7 +32,13 @@ Pieces PiecesOf(const ir::Array& whole, int dimension, int parts) {
                          std::to_string(parts) + " equal parts along dimension " +
                          std::to_string(dimension));
   }
+  if (part < 0 || part >= parts) {
+    throw ir::BuildError("part " + std::to_string(part) + " of " + std::to_string(parts) +
+                         ": parts are 0 to " + std::to_string(parts - 1));
+  }
   Pieces pieces;
+  pieces.shape = shape;
+  pieces.shape[at] /= parts;
   for (size_t i = 0; i < at; ++i) pieces.rows *= shape[i];
   const int64_t all = pieces.rows * parts;
   pieces.piece = all == 0 ? 0 : whole.byte_count() / all;
@@ -60,10 +67,8 @@ void BuildSharded(const TpuProblem& problem, int partitions, const ModuleBuilder
 }
 
 ir::Array PartOf(const ir::Array& whole, int dimension, int parts, int part) {
-  const Pieces p = PiecesOf(whole, dimension, parts);
-  ir::Shape shape = whole.shape();
-  shape[static_cast<size_t>(dimension)] /= parts;
-  ir::Array result(whole.dtype(), shape);
+  const Pieces p = PiecesOf(whole, dimension, parts, part);
+  ir::Array result(whole.dtype(), p.shape);
   const auto* from = static_cast<const unsigned char*>(whole.data()) + part * p.piece;
   auto* to = static_cast<unsigned char*>(result.data());
   for (int64_t i = 0; i < p.rows && p.piece > 0; ++i) {
@@ -73,7 +78,12 @@ ir::Array PartOf(const ir::Array& whole, int dimension, int parts, int part) {
 }
 
 void PutPart(const ir::Array& from, int dimension, int parts, int part, ir::Array* whole) {
-  const Pieces p = PiecesOf(*whole, dimension, parts);
+  const Pieces p = PiecesOf(*whole, dimension, parts, part);
+  if (from.dtype() != whole->dtype() || from.shape() != p.shape) {
+    throw ir::BuildError("a part is " + ir::ToString(whole->dtype()) + " [" +
+                         ir::ToString(p.shape) + "], given " + ir::ToString(from.dtype()) + " [" +
+                         ir::ToString(from.shape()) + "]");
+  }
   const auto* source = static_cast<const unsigned char*>(from.data());
   auto* to = static_cast<unsigned char*>(whole->data()) + part * p.piece;
   for (int64_t i = 0; i < p.rows && p.piece > 0; ++i) {

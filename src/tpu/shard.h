@@ -26,7 +26,8 @@ void BuildSharded(const TpuProblem& problem, int partitions, const ModuleBuilder
 // What one chip is given: the problem with its heads.
 TpuProblem ShardOf(const TpuProblem& problem, int partitions);
 
-// Part `part` of `parts` equal ones along a dimension, which they divide.
+// Part `part` of `parts` equal ones along a dimension, which they divide. Throws ir::BuildError for
+// what is no such part.
 ir::Array PartOf(const ir::Array& whole, int dimension, int parts, int part);
 void PutPart(const ir::Array& from, int dimension, int parts, int part, ir::Array* whole);
 

@@ -64,6 +64,8 @@ class WithoutLibtpu(Folder):
                 (["emit", "--output", self.folder, "--lengths", "0,0"], ("--lengths",)),
                 (["emit", "--output", self.folder, "--gate-dtype", "fp32"], ("mega", "bf16")),
                 (["emit", "--output", "/dev/null/x"], ("--output", "/dev/null/x")),
+                (["bars", "--target", "v5p"], ("--target", "'v5p'", "a v6e")),
+                (["bars", "--target", "v6e:2x2"], ("--target", "'v6e:2x2'", "a v6e")),
                 (["predict", "--target", "v9"], ("--target", "v9", "v6e")),
                 (["predict", "--target", "v6e:2x2", "--heads", "16"], ("H = 16", "multiple of 32")),
                 (["predict", "--time-limit", "0"], ("--time-limit", "0")),

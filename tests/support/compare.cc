@@ -14,11 +14,6 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-// Rows of `width` elements at `first + i * step` for i in [0, count): one head of o or of a state.
-struct Region {
-  int64_t first, count, step, width;
-};
-
 // How a tensor is stored, and the root mean square of its reference.
 struct Storage {
   kda_dtype dtype, kept;
@@ -29,80 +24,136 @@ double Rms(const std::vector<double>& x) {
   return x.empty() ? 0 : Norm(x) / std::sqrt(static_cast<double>(x.size()));
 }
 
-AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>& ref,
-                        const Region& region, const Storage& storage) {
-  double error = 0, norm = 0;
-  for (int64_t i = 0; i < region.count; ++i) {
-    for (int64_t j = 0; j < region.width; ++j) {
-      const size_t at = static_cast<size_t>(region.first + i * region.step + j);
-      if (!std::isfinite(x[at])) {
-        return AssertionFailure() << "element " << at << " is " << x[at] << ", not " << ref[at];
-      }
-      error += (x[at] - ref[at]) * (x[at] - ref[at]);
-      norm += ref[at] * ref[at];
+// Squares of one part, or of several, added up.
+struct Sums {
+  double error = 0, norm = 0, count = 0;
+  void Add(double x, double reference) {
+    error += (x - reference) * (x - reference);
+    norm += reference * reference;
+    count += 1;
+  }
+  void Add(const Sums& s) {
+    error += s.error;
+    norm += s.norm;
+    count += s.count;
+  }
+};
+
+template <class Visit>
+void ForEach(const Part& part, Visit visit) {
+  for (int64_t i = 0; i < part.count; ++i) {
+    for (int64_t j = 0; j < part.width; ++j) {
+      visit(static_cast<size_t>(part.first + i * part.step + j));
     }
   }
-  const double count = static_cast<double>(region.count * region.width);
-  error = std::sqrt(error);
-  norm = std::max(std::sqrt(norm), storage.rms * std::sqrt(count));
-  const double allowed = AllowedError(storage.dtype, storage.kept, norm, count);
+}
+
+// `norm` of a part below the average, which is `rms` an element, is that of one of average size: the part
+// may be what is left of larger numbers.
+double NormOf(const Sums& sums, double rms) {
+  return std::max(std::sqrt(sums.norm), rms * std::sqrt(sums.count));
+}
+
+double RelF(double error, double norm) { return norm > 0 ? error / norm : error; }
+
+AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>& ref,
+                        const Part& part, const Storage& storage) {
+  Sums sums;
+  size_t strange = x.size();
+  ForEach(part, [&](size_t at) {
+    if (!std::isfinite(x[at])) strange = std::min(strange, at);
+    sums.Add(x[at], ref[at]);
+  });
+  if (strange < x.size()) {
+    return AssertionFailure() << part.name << ": element " << strange << " is " << x[strange]
+                              << ", not " << ref[strange];
+  }
+  const double error = std::sqrt(sums.error), norm = NormOf(sums, storage.rms);
+  const double allowed = AllowedError(storage.dtype, storage.kept, norm, sums.count);
   // The first test also refuses NaN.
   if (error <= allowed) return AssertionSuccess();
-  return AssertionFailure() << "relF " << (norm > 0 ? error / norm : error) << " > "
-                            << (norm > 0 ? allowed / norm : allowed) << " (norm " << norm << ")";
+  return AssertionFailure() << part.name << ": relF " << RelF(error, norm) << " > "
+                            << RelF(allowed, norm) << " (norm " << norm << ")";
+}
+
+AssertionResult AllClose(const std::vector<double>& x, const std::vector<double>& ref,
+                         const std::vector<Part>& parts, const Storage& storage) {
+  if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
+  for (const Part& part : parts) {
+    const AssertionResult close = CloseIn(x, ref, part, storage);
+    if (!close) return close;
+  }
+  return AssertionSuccess();
 }
 
 AssertionResult StatesMatch(const Case& c, const std::vector<double>& x,
                             const std::vector<double>& ref, const std::vector<bool>& written,
                             kda_dtype dtype) {
-  const int64_t size = c.K * c.V;
-  if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
-  const Storage storage = {dtype, c.KeptDtype(), Rms(ref)};
-  for (size_t row = 0; row < written.size(); ++row) {
-    if (!written[row]) continue;
-    for (int64_t head = 0; head < c.HV; ++head) {
-      const Region region = {(static_cast<int64_t>(row) * c.HV + head) * size, 1, size, size};
-      const AssertionResult close = CloseIn(x, ref, region, storage);
-      if (!close)
-        return AssertionFailure() << "row " << row << " head " << head << ": " << close.message();
-    }
-  }
-  return AssertionSuccess();
+  return AllClose(x, ref, StateParts(c, written), {dtype, c.KeptDtype(), Rms(ref)});
 }
 
 AssertionResult OutputMatches(const Case& c, const std::vector<double>& x,
                               const std::vector<double>& ref) {
-  if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
-  const Storage storage = {c.dtypes.o, c.KeptDtype(), Rms(ref)};
-  std::vector<bool> live(static_cast<size_t>(c.B * c.T));
-  for (int64_t n = 0; n < c.Sequences(); ++n) {
-    if (!c.slots.empty() && c.slots[static_cast<size_t>(n)] < 0) continue;
-    const int64_t length = c.Length(n), step = c.HV * c.V;
-    std::fill_n(live.begin() + c.First(n), length, true);
-    for (int64_t head = 0; head < c.HV; ++head) {
-      const Region region = {(c.First(n) * c.HV + head) * c.V, length, step, c.V};
-      const AssertionResult close = CloseIn(x, ref, region, storage);
-      if (!close)
-        return AssertionFailure() << "sequence " << n << " head " << head << ": "
-                                  << close.message();
-    }
-  }
-  for (int64_t t = 0; t < c.B * c.T; ++t) {
-    if (live[static_cast<size_t>(t)]) continue;
-    for (int64_t i = t * c.HV * c.V; i < (t + 1) * c.HV * c.V; ++i) {
-      if (!(x[static_cast<size_t>(i)] == 0)) {
-        return AssertionFailure() << "row " << t << " of o belongs to no sequence but holds "
-                                  << x[static_cast<size_t>(i)];
-      }
-    }
-  }
-  return AssertionSuccess();
+  const AssertionResult close =
+      AllClose(x, ref, OutputParts(c), {c.dtypes.o, c.KeptDtype(), Rms(ref)});
+  return close ? ZeroElsewhere(c, x) : close;
+}
+
+bool Live(const Case& c, int64_t n) {
+  return c.slots.empty() || c.slots[static_cast<size_t>(n)] >= 0;
+}
+
+// Said where it happens: whoever compares errors with a limit sees only an infinite one.
+bool SameSize(const std::vector<double>& x, const std::vector<double>& reference) {
+  EXPECT_EQ(x.size(), reference.size());
+  return x.size() == reference.size();
 }
 
 }  // namespace
 
+std::vector<Part> OutputParts(const Case& c) {
+  std::vector<Part> parts;
+  for (int64_t n = 0; n < c.Sequences(); ++n) {
+    for (int64_t head = 0; Live(c, n) && head < c.HV; ++head) {
+      parts.push_back({"sequence " + std::to_string(n) + " head " + std::to_string(head),
+                       (c.First(n) * c.HV + head) * c.V, c.Length(n), c.HV * c.V, c.V});
+    }
+  }
+  return parts;
+}
+
+std::vector<Part> StateParts(const Case& c, const std::vector<bool>& written) {
+  std::vector<Part> parts;
+  const int64_t size = c.K * c.V;
+  for (size_t row = 0; row < written.size(); ++row) {
+    for (int64_t head = 0; written[row] && head < c.HV; ++head) {
+      parts.push_back({"row " + std::to_string(row) + " head " + std::to_string(head),
+                       (static_cast<int64_t>(row) * c.HV + head) * size, 1, size, size});
+    }
+  }
+  return parts;
+}
+
+AssertionResult ZeroElsewhere(const Case& c, const std::vector<double>& o) {
+  std::vector<bool> live(static_cast<size_t>(c.B * c.T));
+  for (int64_t n = 0; n < c.Sequences(); ++n) {
+    if (Live(c, n)) std::fill_n(live.begin() + c.First(n), c.Length(n), true);
+  }
+  const auto row = static_cast<size_t>(c.HV * c.V);
+  for (size_t i = 0; i < o.size(); ++i) {
+    if ((i / row < live.size() && live[i / row]) || o[i] == 0) continue;
+    return AssertionFailure() << "row " << i / row << " of o belongs to no sequence but holds "
+                              << o[i];
+  }
+  return AssertionSuccess();
+}
+
 Error ErrorOf(const std::vector<double>& x, const std::vector<double>& reference) {
   Error error;
+  if (!SameSize(x, reference)) {
+    error.rel_f = error.max_abs = kInf;
+    return error;
+  }
   double sum = 0, norm = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double difference = std::fabs(x[i] - reference[i]);
@@ -113,6 +164,47 @@ Error ErrorOf(const std::vector<double>& x, const std::vector<double>& reference
   }
   error.rel_f = norm > 0 ? std::sqrt(sum / norm) : std::sqrt(sum);
   return error;
+}
+
+PartErrors ErrorsOf(const std::vector<double>& x, const std::vector<double>& reference,
+                    const std::vector<Part>& parts) {
+  PartErrors errors;
+  if (!SameSize(x, reference)) {
+    errors.whole.rel_f = errors.whole.max_abs = errors.part = errors.max_rel = kInf;
+    return errors;
+  }
+  Sums all;
+  std::vector<Sums> sums(parts.size());
+  double largest = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    ForEach(parts[i], [&](size_t at) {
+      errors.whole.finite = errors.whole.finite && std::isfinite(x[at]);
+      errors.whole.max_abs = std::max(errors.whole.max_abs, std::fabs(x[at] - reference[at]));
+      largest = std::max(largest, std::fabs(reference[at]));
+      sums[i].Add(x[at], reference[at]);
+    });
+    all.Add(sums[i]);
+  }
+  errors.whole.rel_f = RelF(std::sqrt(all.error), std::sqrt(all.norm));
+  errors.max_rel = RelF(errors.whole.max_abs, largest);
+  const double rms = std::sqrt(all.norm / std::max(all.count, 1.0));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const double part = RelF(std::sqrt(sums[i].error), NormOf(sums[i], rms));
+    if (part <= errors.part) continue;  // NaN is not finite
+    errors.part = part;
+    errors.worst = parts[i].name;
+  }
+  return errors;
+}
+
+AssertionResult Near(const std::vector<double>& x, const std::vector<double>& reference,
+                     const std::vector<Part>& parts, double limit) {
+  const PartErrors e = ErrorsOf(x, reference, parts);
+  if (!e.whole.finite) return AssertionFailure() << "not finite";
+  if (e.part <= limit && e.whole.rel_f <= limit) return AssertionSuccess();
+  return AssertionFailure() << "relF " << e.part << " of " << e.worst << ", " << e.whole.rel_f
+                            << " of the whole, largest absolute error " << e.whole.max_abs
+                            << "; limit " << limit;
 }
 
 AssertionResult Matches(const Case& c, const Result& result, const Oracle& oracle) {

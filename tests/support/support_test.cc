@@ -1,4 +1,5 @@
 // The tests' own ground: generator, oracle and the golden numbers it must give.
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -145,6 +146,45 @@ TEST(Compare, RefusesWrongResults) {
   wrong.o.values = Solve(transposed).o;
   wrong.S.values = Solve(transposed).S;
   EXPECT_FALSE(Matches(c, wrong, oracle));
+}
+
+// One head of one sequence that is wrong, a size that is: seen, wherever they are.
+TEST(Compare, ByParts) {
+  const Case c = Standard(Std(3, 12, 2).Dims(8, 4).Packed({0, 3, 3, 12}));
+  const Oracle oracle = Solve(c);
+  const std::vector<Part> o = OutputParts(c), S = StateParts(c, oracle.S_written);
+  ASSERT_EQ(o.size(), 6U);
+  ASSERT_EQ(S.size(), 6U);
+  EXPECT_EQ(ErrorsOf(oracle.o, oracle.o, o).part, 0);
+  EXPECT_TRUE(Near(oracle.S, oracle.S, S, 0));
+  std::vector<double> wrong = oracle.S;
+  const auto head = static_cast<std::ptrdiff_t>(3 * 8 * 4);
+  for (auto x = wrong.begin() + head; x != wrong.begin() + head + 8 * 4; ++x) *x *= 1.01;
+  const PartErrors errors = ErrorsOf(wrong, oracle.S, S);
+  EXPECT_EQ(errors.worst, "row 1 head 1");
+  EXPECT_LT(errors.whole.rel_f, 0.6 * errors.part);
+  EXPECT_TRUE(Near(wrong, oracle.S, S, 0.011));
+  EXPECT_FALSE(Near(wrong, oracle.S, S, 0.9 * errors.part));
+  wrong = oracle.o;
+  wrong[5] = kNan;
+  EXPECT_FALSE(ErrorsOf(wrong, oracle.o, o).whole.finite);
+  EXPECT_FALSE(Near(wrong, oracle.o, o, kInf));
+  EXPECT_TRUE(ZeroElsewhere(c, oracle.o));
+  wrong = oracle.o;
+  wrong.push_back(1);
+  EXPECT_FALSE(ZeroElsewhere(c, wrong));
+}
+
+TEST(Compare, OfDifferentSizes) {
+  const std::vector<double> two = {1, 2};
+  Error error;
+  PartErrors errors;
+  for (const std::vector<double>& x : {std::vector<double>(), {1, 2, 3}}) {
+    EXPECT_NONFATAL_FAILURE(error = ErrorOf(x, two), "size");
+    EXPECT_EQ(error.rel_f, kInf);
+    EXPECT_NONFATAL_FAILURE(errors = ErrorsOf(x, two, {{"all", 0, 1, 2, 2}}), "size");
+    EXPECT_EQ(errors.part, kInf);
+  }
 }
 
 }  // namespace

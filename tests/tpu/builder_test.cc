@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "tpu/ir_programs.h"
 
 namespace kda::tpu::ir {
@@ -363,6 +367,45 @@ TEST(Builder, RefusesAliases) {
 }
 
 // --- What the finished program says ---
+
+// Every operand of every operation, as a node of its number would be there in this program too.
+TEST(Builder, RefusesValuesOfAnotherProgram) {
+  Parts other;
+  const std::vector<std::function<void(Parts&)>> cases = {
+      [&](Parts& p) { p.f + other.f; },
+      [&](Parts& p) { other.r* p.f; },
+      [&](Parts& p) { p.f == other.f; },
+      [&](Parts& p) { p.i << 3, p.i & other.i; },
+      [&](Parts& p) { Select(other.m, p.f, p.f); },
+      [&](Parts& p) { Select(p.m, p.f, other.f); },
+      [&](Parts& p) { Select(other.m, p.f, 1.0); },
+      [&](Parts& p) {
+        Concat({p.f, p.f, other.f}, 0);
+      },
+      [&](Parts& p) { Rotate(p.f, other.n, 0); },
+      [&](Parts& p) { Dot(p.f, other.g); },
+      [&](Parts& p) { PackPair(p.f, other.f); },
+      [&](Parts& p) { p.vmem.At(other.n); },
+      [&](Parts& p) { p.vmem.Rows(other.n, 8); },
+      [&](Parts& p) { Store(p.vmem, other.f); },
+      [&](Parts& p) { Store(p.smem.At(0), other.n); },
+      [&](Parts& p) { StoreStrided(p.vmem, 0, 1, other.f); },
+      [&](Parts& p) { p.b.If(other.c, [] {}); },
+      [&](Parts& p) { p.b.For(0, other.n, [](Value) {}); },
+      [&](Parts& p) { StartCopy(p.hbm, other.vmem, p.semaphores.At(0)); },
+      [&](Parts& p) { WaitCopy(p.hbm, p.vmem, other.semaphores.At(0)); },
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(Refusal(cases[i]), "a value of another program") << i;
+  }
+  Builder b("window");
+  b.Grid({2});
+  EXPECT_THROW(b.Input("x", kF32, {16, 8}, {8, 8},
+                       [&](const std::vector<Value>& grid) {
+                         return std::vector<Value>{grid[0], other.n};
+                       }),
+               BuildError);
+}
 
 TEST(Builder, CountsVmemInTiles) {
   Builder b("vmem");

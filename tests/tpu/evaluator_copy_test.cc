@@ -249,6 +249,22 @@ TEST(EvaluatorCopies, MoveRowsOfAnyStart) {
   }
 }
 
+// As many rows as there are, from a place that is known only when the kernel runs.
+TEST(EvaluatorCopies, WholeArraysFromElsewhereAreOutOfBounds) {
+  for (const int32_t start : {0, 1}) {
+    CopyKernel k;
+    const Ref at = k.b.ScratchSmem("at", DType::kI32, {1});
+    Store(at.At(0), static_cast<double>(start));
+    const Ref part = k.s.Rows(Load(at.At(0)), 4);
+    k.Start(k.x.Rows(0, 4), part);
+    k.Wait(k.x.Rows(0, 4), part);
+    k.Start(k.s, k.y.Rows(0, 4));
+    k.Wait(k.s, k.y.Rows(0, 4));
+    const std::string message = k.Message();
+    EXPECT_EQ(message.find("out of bounds") != std::string::npos, start != 0) << message;
+  }
+}
+
 // Unwritten memory may be copied, and is unwritten where it arrives.
 TEST(EvaluatorCopies, CarryWhatWasNeverWritten) {
   Builder b("unwritten");

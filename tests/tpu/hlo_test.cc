@@ -50,9 +50,6 @@ TEST(HloEvaluator, MovesElements) {
   EXPECT_EQ(OF(Slice(x, 1, 1, 2)), (List{2, 3, 5, 6}));
   EXPECT_EQ(OF(Pad(x, 1, 1, 0, 9)), (List{9, 1, 2, 3, 9, 4, 5, 6}));
   EXPECT_EQ(OF(Concat({x, Slice(x, 1, 0, 1)}, 1)), (List{1, 2, 3, 1, 4, 5, 6, 4}));
-  EXPECT_EQ(OF(DynamicSlice(x, {n, n}, {1, 2})), (List{5, 6}));
-  EXPECT_EQ(OF(DynamicSlice(x, {n, n + 5.0}, {2, 1})), (List{3, 6})) << "starts are clamped";
-  EXPECT_EQ(OF(DynamicUpdateSlice(x, Slice(x, 1, 0, 1), {n - 1.0, n})), (List{1, 1, 3, 4, 4, 6}));
   EXPECT_EQ(OF(m->Iota({2, 2}, 1)), (List{0, 1, 0, 1}));
   EXPECT_EQ(OF(m->Literal({DType::kI32, {2}}, {5, -3})), (List{5, -3}));
 }
@@ -62,8 +59,6 @@ TEST(HloEvaluator, GathersAndScatters) {
   EXPECT_EQ(OF(GatherSlices(x, i, 1, 2)), (List{2, 3, 5, 6, 1, 2, 4, 5, 1, 2, 4, 5}));
   EXPECT_EQ(OF(ScatterRows(x, i, x, 1, true)), (List{2, 2, 1, 5, 5, 4}))
       << "a row that does not fit is dropped";
-  EXPECT_EQ(OF(ScatterSlices(x, i, GatherSlices(x * 10.0, i, 1, 2), 1, false)),
-            (List{10, 20, 3, 40, 50, 6}));
 }
 
 TEST(HloEvaluator, Computes) {
@@ -75,13 +70,11 @@ TEST(HloEvaluator, Computes) {
   EXPECT_EQ(OF(Select((i > 0.0) | (i == 0.0), i, n)), (List{2, 0, 1}));
   EXPECT_EQ(OF(Cast((i >= 0.0) & (i < n), DType::kI32)), (List{0, 1, 0}));
   EXPECT_EQ(OF(ReduceSum(x, 0)), (List{5, 7, 9}));
-  EXPECT_EQ(OF(ReduceMax(x, 1)), (List{3, 6}));
   EXPECT_EQ(OF(CumSum(i, 0)), (List{2, 2, -5}));
   EXPECT_EQ(OF(Cast(x + 256.0, DType::kBF16)), (List{256, 258, 260, 260, 260, 262}))
       << "bf16 rounds to nearest even";
   EXPECT_FLOAT_EQ(static_cast<float>(OF(Exp(x))[0]), std::exp(1.0f));
   EXPECT_FLOAT_EQ(static_cast<float>(OF(Logistic(x))[0]), 1 / (1 + std::exp(-1.0f)));
-  EXPECT_EQ(OF(Rsqrt(x))[3], 0.5);
 }
 
 TEST(HloEvaluator, SelectDropsNan) {
@@ -115,7 +108,7 @@ ir::Program Doubler() {
 Module* Calls(Module* m) {
   const Value table = m->Input("table", {DType::kI32, {2}});
   const Value x = m->Input("x", {DType::kF32, {16, 128}});
-  const std::vector<Value> out = m->Call(Doubler(), {table, x, x}, {1000, 0, 4000});
+  const std::vector<Value> out = m->Call(Doubler(), {table, x, x});
   m->Output("y", out[0]);
   m->Output("z", out[1] + out[0]);
   return m;
@@ -158,27 +151,48 @@ TEST(HloModule, RefusesWhatDoesNotFit) {
   EXPECT_THROW(m.Output("y", Value()), ir::BuildError);
 }
 
+TEST(HloModule, RefusesNames) {
+  const auto refusal = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const ir::BuildError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Module m("names");
+  Calls(&m);
+  const Value x = m.Input("a", {DType::kF32, {16, 128}});
+  m.Output("a", x);  // an input's
+  m.Output("0", x);  // the text never has it by itself
+  for (const char* name : {"", "a b", "a\"", "a-b", "%a", "c3", "3c"}) {
+    const std::string no_name = "\"" + std::string(name) + "\" is no name for an ";
+    EXPECT_EQ(refusal([&] { m.Input(name, x.type()); }), no_name + "input");
+    if (name[0] == 'c' || name[0] == '3') continue;
+    EXPECT_EQ(refusal([&] { m.Output(name, x); }), no_name + "output");
+  }
+  EXPECT_EQ(refusal([&] { m.Input("a", x.type()); }), "two inputs are called a");
+  EXPECT_EQ(refusal([&] { m.Output("y", x); }), "two outputs are called y");
+  const Value table = m.Input("again", {DType::kI32, {2}});
+  EXPECT_EQ(refusal([&] { m.Call(Doubler(), {table, x, x}); }), "two kernels are called doubler");
+}
+
 TEST(HloPrinter, CompilesEveryOperation) {
   KDA_NEEDS_LIBTPU();
   Module m("every");
   Calls(&m);
   const Value x = m.Input("a", {DType::kF32, {16, 128}});
   const Value i = m.Input("i", {DType::kI32, {5}});
-  const Value n = m.Input("n", {DType::kI32, {}});
   const Value rows = GatherRows(x, i, 0), slices = GatherSlices(x, i, 0, 4);
   int count = 0;
   const auto out = [&](Value v) { m.Output("out" + std::to_string(count++), v); };
   out(rows);
   out(slices);
   out(ScatterRows(x, i, rows, 0, false));
-  out(ScatterSlices(x, i, slices, 0, true));
   out(ReduceSum(x, 1));
-  out(ReduceMax(i, 0));
   out(CumSum(Reshape(x, {8, 256}), 1));
   out(Pad(x, 0, 1, 2, 3));
-  out(DynamicSlice(x, {n, n}, {4, 64}));
-  out(DynamicUpdateSlice(x, rows, {n, n}));
-  out(Exp(x) + Logistic(x) * Rsqrt(x) - Select((x > 0.0) | (x < -1.0), x, 0.0) / -x);
+  out(Exp(x) + Logistic(x) - Select((x > 0.0) | (x < -1.0), x, 0.0) / -x);
   out(Select(i >= 3.0, i % m.Constant(DType::kI32, 3), Min(i, 7)));
   out(m.Literal({DType::kI32, {2, 2}}, {1, 2, 3, 4}) + m.Iota({2, 2}, 1));
   out(Transpose(Cast(x, DType::kBF16), {1, 0}));

@@ -40,11 +40,14 @@ double PredictedMs(uint32_t switches, HeadForm form = HeadForm::kInterleaved) {
 
 TEST(LadderOrder, IsThePublishedOne) {
   KDA_NEEDS_LIBTPU();
-  const double measured[] = {33.61, 14.73, 11.79, 8.23, 5.02, 2.62};
+  constexpr int32_t kRungs = 6;
+  const double measured[kRungs] = {33.61, 14.73, 11.79, 8.23, 5.02, 2.62};
   double before = 0;
   const char* name = nullptr;
   uint32_t switches = 0;
-  for (int32_t rung = 0; kda_rung(rung, &name, &switches) != 0; ++rung) {
+  ASSERT_EQ(kda_rung(kRungs, &name, &switches), 0) << "more rungs than were measured";
+  for (int32_t rung = 0; rung < kRungs; ++rung) {
+    ASSERT_NE(kda_rung(rung, &name, &switches), 0) << rung;
     const double ms = PredictedMs(switches);
     RecordProperty(name, std::to_string(ms));
     // No rung is slower than it was measured.

@@ -101,7 +101,7 @@ TEST(MegaBits, ChunksOfAStep) {
     EXPECT_TRUE(SameBits(RunMega(c, one), RunMega(c, two)));
     for (size_t n = 0; n < lengths.size(); ++n) c.slots.push_back(n % 3 == 1 ? -1 : int64_t(n));
     c.pool = static_cast<int64_t>(lengths.size());
-    EXPECT_TRUE(SameBits(RunMega(c, one), CheckMega(c, kMegaLimit, two)));
+    EXPECT_TRUE(SameBits(RunMega(c, one), CheckMega(c, kTpuLimit, two)));
     c.S0.clear();
     c.slots.clear();
     EXPECT_TRUE(SameBits(RunMega(c, one), RunMega(c, two)));

@@ -10,18 +10,12 @@
 
 #include "support/case.h"
 #include "support/oracle.h"
+#include "support/tolerance.h"
 #include "tpu/ir/array.h"
 #include "tpu/ir/evaluator.h"
 #include "tpu/mega/mega.h"
 
 namespace kda::test {
-
-// Limits of relF (support/tolerance.h), of o, states and checkpoints: bf16 operands, and keys that are
-// alike with gates that are slow, where sums of many terms all but cancel.
-inline constexpr double kMegaLimit = 6e-3;
-inline constexpr double kAlikeLimit = 1.5e-2;
-// One head of one sequence may be above the whole's.
-inline constexpr double kPartFactor = 2;
 
 // How a case is run.
 struct MegaRun {
@@ -47,13 +41,13 @@ MegaResult RunMega(const Case& c, const MegaRun& run = {});
 // checkpoints that are not due untouched.
 struct MegaErrors {
   double o = 0, S = 0, checkpoints = 0;  // relF
-  double part = 0;                       // the largest of one head of one sequence, o or S
+  double part = 0;                       // the largest of one head of one sequence
   double max_o = 0;                      // max |o - ref| / max |ref|
   std::string fault;                     // what is wrong beyond that; empty: nothing
 };
 MegaErrors ErrorsOf(const Case& c, const MegaResult& result, const Oracle& oracle);
 // Runs, compares and records the errors; gives what the kernel gave.
-MegaResult CheckMega(const Case& c, double limit = kMegaLimit, const MegaRun& run = {});
+MegaResult CheckMega(const Case& c, double limit = kTpuLimit, const MegaRun& run = {});
 
 // Rows [first, first + rows) of the leading dimension, all heads or one, bit for bit.
 std::vector<unsigned char> BitsOf(const tpu::ir::Array& a, int64_t first, int64_t rows,

@@ -10,6 +10,7 @@
 #include "tpu/hlo/evaluator.h"
 #include "tpu/hlo/printer.h"
 #include "tpu/mega_cases.h"
+#include "tpu/module_case.h"
 #include "tpu/tiny_kernel.h"
 
 namespace kda::test {
@@ -62,38 +63,13 @@ Case CaseOf(const Feature& feature, int64_t heads, const std::vector<int64_t>& l
   return c;
 }
 
-Array Make(DType dtype, const Shape& shape, const std::vector<double>& values) {
-  return Array::From(dtype, shape, std::vector<float>(values.begin(), values.end()));
-}
-
-Array Indices(const std::vector<int64_t>& x) {
-  return Array::I32({static_cast<int64_t>(x.size())}, {x.begin(), x.end()});
-}
-
-// The inputs as documented, by name.
-tpu::hlo::Arrays InputsOf(const Case& c) {
-  const Shape rows = {1, c.T, c.H, 128};
-  tpu::hlo::Arrays in;
-  in["q"] = Make(DType::kBF16, rows, c.q);
-  in["k"] = Make(DType::kBF16, rows, c.k);
-  in["v"] = Make(DType::kBF16, rows, c.v);
-  in["g"] = Make(DType::kBF16, rows, c.g);
-  in["beta"] = Make(c.dtypes.beta == KDA_F32 ? DType::kF32 : DType::kBF16, {1, c.T, c.H}, c.beta);
-  in["cu_seqlens"] = Indices(c.cu);
-  if (!c.slots.empty()) in["initial_slots"] = in["final_slots"] = Indices(c.slots);
-  if (!c.A_log.empty()) in["A_log"] = Make(DType::kF32, {c.H}, c.A_log);
-  if (!c.dt_bias.empty()) in["dt_bias"] = Make(DType::kF32, {c.H, 128}, c.dt_bias);
-  if (!c.S0.empty()) in["initial_state"] = Make(DType::kF32, {c.States(), c.H, 128, 128}, c.S0);
-  return in;
-}
-
 TEST(MegaModule, EveryFeature) {
   for (const Feature& feature : Features()) {
     SCOPED_TRACE(feature.name);
     const Case c = CaseOf(feature, 8, {70, 3});
     tpu::hlo::Module module("kda");
     tpu::BuildMega(MegaProblem(c), &module);
-    const tpu::hlo::Arrays in = InputsOf(c);
+    const tpu::hlo::Arrays in = ArraysOf(c);
     ASSERT_EQ(module.inputs().size(), in.size());
     for (const tpu::hlo::Port& port : module.inputs()) {
       ASSERT_EQ(in.count(port.name), 1U) << port.name;

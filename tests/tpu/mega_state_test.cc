@@ -219,8 +219,9 @@ TEST(MegaState, SplitAnywhere) {
       const MegaErrors e = ErrorsOf(c, all, oracle);
       SCOPED_TRACE(cuts.front());
       EXPECT_EQ(e.fault, "");
-      EXPECT_LE(e.o, kMegaLimit);
-      EXPECT_LE(e.S, kMegaLimit);
+      EXPECT_LE(e.o, kTpuLimit);
+      EXPECT_LE(e.S, kTpuLimit);
+      EXPECT_LE(e.part, kTpuLimit);
       EXPECT_TRUE(cuts.front() % 64 != 0 || SameBits(all, whole));
     }
   }

@@ -57,7 +57,7 @@ TEST(Mega, IdenticalAndAlternatingKeys) {
       }
     }
     c.beta_logits = gate == MegaGate::kBounded;
-    CheckMega(c, kAlikeLimit);
+    CheckMega(c, kTpuCancelling);
   }
 }
 
@@ -68,7 +68,7 @@ TEST(Mega, CorrelatedKeys) {
       for (double beta : {0.95, 0.9997}) heads.push_back(CorrelatedKeys(common, G, beta));
     }
   }
-  CheckMega(InBf16(SideBySide(heads)), kAlikeLimit);
+  CheckMega(InBf16(SideBySide(heads)), kTpuCancelling);
 }
 
 TEST(Mega, TotalWipe) {
@@ -112,13 +112,14 @@ TEST(Mega, ImpulseResponse) {
     // Five numbers rounded to bf16: q 2^G twice, k 2^G, the state, o.
     for (size_t i = 0; i < oracle.o.size(); ++i) {
       const double got = result.o.Get(static_cast<int64_t>(i));
-      EXPECT_LE(std::fabs(got - oracle.o[i]), 0.02 * std::fabs(oracle.o[i]) + 1e-30) << i;
+      EXPECT_LE(std::fabs(got - oracle.o[i]), Bf16Roundings(5) * std::fabs(oracle.o[i]) + 1e-30)
+          << i;
     }
   }
 }
 
 // A state that only decays, in fp32 all the way. A bounded gate is c (1 + tanh x): near zero it is good
-// to 2^-24 of c, 3.6, not of itself.
+// to 2^-24 of c, 3.6, not of itself. Any other is as good as the 8 roundings of a chunk of 64 tokens.
 TEST(Mega, SlowDecay) {
   for (MegaGate gate : {MegaGate::kBounded, MegaGate::kLog}) {
     Case c = MegaStandard(8, 8, {512}, gate, Regime::kSlow);
@@ -130,7 +131,7 @@ TEST(Mega, SlowDecay) {
     SetBeta(&c, 0);
     const MegaResult result = CheckMega(c);
     const double G = gate == MegaGate::kBounded ? -5 / (1 + std::exp(11.0)) : Bf16(-8e-5);
-    const double limit = gate == MegaGate::kBounded ? 512 * 3.6 * 0x1p-24 : 1e-5;
+    const double limit = DecayError(512, gate == MegaGate::kBounded ? 3.6 : 0.125);
     for (int64_t i = 0; i < result.S.size(); ++i) {
       const double want = c.S0[static_cast<size_t>(i)] * std::exp(512 * G);
       ASSERT_NEAR(result.S.Get(i), want, limit * std::fabs(want)) << i;

@@ -1,5 +1,6 @@
 #include "tpu/module_case.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -17,12 +18,6 @@ Array Make(DType dtype, const Shape& shape, const std::vector<double>& values) {
   return Array::From(dtype, shape, std::vector<float>(values.begin(), values.end()));
 }
 
-std::vector<double> Doubles(const Array& a) {
-  std::vector<double> values(static_cast<size_t>(a.size()));
-  for (int64_t i = 0; i < a.size(); ++i) values[static_cast<size_t>(i)] = a.Get(i);
-  return values;
-}
-
 // Rows that belong to no sequence hold NaN: it must not get anywhere.
 std::vector<double> Poisoned(std::vector<double> x, const Case& c, int64_t row) {
   if (c.cu.empty()) return x;
@@ -33,6 +28,24 @@ std::vector<double> Poisoned(std::vector<double> x, const Case& c, int64_t row) 
 }
 
 }  // namespace
+
+std::vector<double> Doubles(const Array& a) {
+  std::vector<double> values(static_cast<size_t>(a.size()));
+  for (int64_t i = 0; i < a.size(); ++i) values[static_cast<size_t>(i)] = a.Get(i);
+  return values;
+}
+
+bool Untouched(const Array& x, const std::vector<bool>& written,
+               const std::vector<double>& before) {
+  const int64_t row = x.size() / x.shape()[0];
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const auto n = static_cast<size_t>(i / row);
+    if (n < written.size() && written[n]) continue;
+    const double value = x.Get(i);
+    if (before.empty() ? !std::isnan(value) : value != before[static_cast<size_t>(i)]) return false;
+  }
+  return true;
+}
 
 tpu::TpuProblem ProblemOf(const Case& c) {
   tpu::TpuProblem p;
@@ -51,6 +64,8 @@ tpu::TpuProblem ProblemOf(const Case& c) {
   p.beta_dtype = Of(c.dtypes.beta);
   p.initial_state = !c.S0.empty();
   p.final_state = c.want_state;
+  p.slots = c.slots.empty() ? 0 : c.pool;
+  p.checkpoint_every = c.checkpoint_every;
   return p;
 }
 
@@ -70,8 +85,13 @@ tpu::hlo::Arrays ArraysOf(const Case& c) {
   arrays["cu_seqlens"] = Array::I32({static_cast<int64_t>(offsets.size())}, offsets);
   if (!c.A_log.empty()) arrays["A_log"] = Make(DType::kF32, {c.H}, c.A_log);
   if (!c.dt_bias.empty()) arrays["dt_bias"] = Make(DType::kF32, {c.H, 128}, c.dt_bias);
+  if (!c.slots.empty()) {
+    const std::vector<int32_t> slots(c.slots.begin(), c.slots.end());
+    arrays["initial_slots"] = arrays["final_slots"] =
+        Array::I32({static_cast<int64_t>(slots.size())}, slots);
+  }
   if (!c.S0.empty()) {
-    arrays["initial_state"] = Make(DType::kF32, {c.Sequences(), c.H, 128, 128}, c.S0);
+    arrays["initial_state"] = Make(DType::kF32, {c.States(), c.H, 128, 128}, c.S0);
   }
   return arrays;
 }

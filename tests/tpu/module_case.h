@@ -16,6 +16,12 @@ tpu::TpuProblem ProblemOf(const Case& c);
 // Every array such a module may take, by name. What the case leaves of T is filled with NaN.
 tpu::hlo::Arrays ArraysOf(const Case& c);
 
+std::vector<double> Doubles(const tpu::ir::Array& a);
+// Of states or checkpoints: rows that were not to be `written` are as `before` or, if that is empty, hold
+// the NaN of memory that nothing was written to.
+bool Untouched(const tpu::ir::Array& x, const std::vector<bool>& written,
+               const std::vector<double>& before);
+
 struct ModuleResult {
   std::vector<double> o, S;  // S empty: not asked for
   tpu::hlo::Arrays arrays;

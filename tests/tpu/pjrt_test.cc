@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 
 #include "tpu/pjrt/compile.h"
@@ -76,6 +77,26 @@ TEST(Record, DamagedTextReadsAsWhatIsInOrder) {
   EXPECT_EQ(NumberField(record, "n"), 12);
   EXPECT_EQ(NumberField(record, "missing"), 0);
   EXPECT_EQ(FractionField(ParseRecord("s inf\n"), "s"), 0);
+}
+
+TEST(FindLibtpu, FoldersInTheirOrder) {
+  TempFolder folder;
+  const std::string root = folder.path();
+  const auto put = [&](const std::string& inside) {
+    std::filesystem::create_directories(root + inside);
+    EXPECT_TRUE(WriteFile(root + inside + "/libtpu.so", ""));
+  };
+  for (const char* one : {"/b", "/a"}) put(one);
+  EXPECT_EQ(LibtpuInPath(root + "/none::" + root + "/b:" + root + "/a"), root + "/b/libtpu.so");
+  EXPECT_EQ(LibtpuInPath(root + "/a:" + root + "/b:"), root + "/a/libtpu.so");
+  const std::string packages = "/dist-packages/libtpu";
+  for (const char* version : {"3.13", "3.9", "3.11", "3"}) {
+    put("/lib/python" + std::string(version) + packages);
+    std::filesystem::create_directories(root + "/lib/python" + version + "/site-packages");
+  }
+  EXPECT_EQ(LibtpuInPython(root), root + "/lib/python3" + packages + "/libtpu.so");
+  std::filesystem::remove_all(root + "/lib/python3");
+  EXPECT_EQ(LibtpuInPython(root), root + "/lib/python3.11" + packages + "/libtpu.so");
 }
 
 TEST(FindLibtpu, ForcedChoiceThatIsNotThere) {

@@ -38,7 +38,7 @@ TEST(Predict, KernelBoundByItsCycles) {
   schedule.programs[0].grid_loop = 0;
   schedule.operations = {KernelOf(0)};
   schedule.operations[0].hbm_bytes = 1000;
-  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 0, {}}}}, V6e());
+  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 0}}}, V6e());
   ASSERT_EQ(prediction.kernels.size(), 1U);
   const PredictedOperation& kernel = prediction.kernels[0];
   EXPECT_EQ(kernel.name, "k");
@@ -58,7 +58,7 @@ TEST(Predict, KernelBoundByMemory) {
   schedule.programs = {StraightCode(100)};
   schedule.operations = {KernelOf(0)};
   schedule.operations[0].hbm_bytes = 1;
-  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 96000000, {}}}}, V6e());
+  const Prediction prediction = Predict(schedule, {{"k", {10, {}, 96000000}}}, V6e());
   const PredictedOperation& kernel = prediction.kernels[0];
   EXPECT_EQ(kernel.bound, Bound::kHbm);
   EXPECT_EQ(kernel.hbm_bytes, 96000000);
@@ -150,7 +150,7 @@ TEST(Predict, TinyKernel) {
   ASSERT_TRUE(ReadSchedule(result.dumps, V6e().delay_slots, &schedule, &error)) << error;
   KernelCounts counts;
   counts.steps = 4;
-  counts.executions = {{"dynamic", 9}, {"region", 3}};
+  counts.lines = {{4, 9}, {7, 3}};  // "dynamic", "region"
   const auto cycles = [&] {
     const Prediction prediction = Predict(schedule, {{"tiny", counts}}, V6e());
     EXPECT_TRUE(prediction.notes.empty());
@@ -160,7 +160,7 @@ TEST(Predict, TinyKernel) {
   };
   const double base = cycles();
   // A product of 64 rows through 128x128 in fp32, dependent: between its latency and a few times it.
-  counts.executions["dynamic"] = 10;
+  counts.lines[4] = 10;
   const double more = cycles() - base;
   EXPECT_GT(more, 100);
   EXPECT_LT(more, 400);

@@ -92,17 +92,17 @@ TEST(Counts, LadderRunsItsTables) {
   EXPECT_EQ(live, 8.0 * static_cast<double>(Chunks(lengths)));
 }
 
-TEST(Counts, LinesGoBeforeLabels) {
+TEST(Counts, AreOfLines) {
   Program program;
   program.bundles = 40;
   program.blocks = {{BlockKind::kRegion, 0, 9, -1, -1, 0, "copy", 5},
                     {BlockKind::kRegion, 10, 19, -1, -1, 0, "copy", 6},
                     {BlockKind::kLoop, 20, 29, -1, -1, 0, "copy", 7},
-                    {BlockKind::kRegion, 30, 39, -1, -1, 0, "copy", 8}};
+                    {BlockKind::kRegion, 30, 34, -1, -1, 0, "copy", 8},
+                    {BlockKind::kRegion, 35, 39, -1, -1, 0, "copy", 8}};
   KernelCounts counts;
-  counts.lines = {{5, 1}, {6, 0}, {7, 30}};
-  counts.executions = {{"copy", 0.9}};  // split among the regions that share it
-  EXPECT_EQ(CountExecutions(program, counts).blocks, (std::vector<double>{1, 0, 30, 0.9 / 3}));
+  counts.lines = {{5, 1}, {6, 0}, {7, 30}, {8, 0.5}};  // split among the regions that share it
+  EXPECT_EQ(CountExecutions(program, counts).blocks, (std::vector<double>{1, 0, 30, 0.25, 0.25}));
 }
 
 TEST(BuildProgram, SaysWhatItIs) {

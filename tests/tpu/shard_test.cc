@@ -66,6 +66,34 @@ TEST(Shard, PartsGoTogetherAgain) {
   EXPECT_THROW(tpu::PartOf(whole, 3, kChips, 0), tpu::ir::BuildError);
 }
 
+TEST(Shard, WhatIsNoPartIsRefused) {
+  using tpu::ir::Array;
+  using tpu::ir::DType;
+  Array whole(DType::kBF16, {4, 8});
+  const auto refusal = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const tpu::ir::BuildError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const int part : {-1, 4, 1 << 30}) {
+    const std::string want = "part " + std::to_string(part) + " of 4: parts are 0 to 3";
+    EXPECT_EQ(refusal([&] { tpu::PartOf(whole, 1, 4, part); }), want);
+    EXPECT_EQ(refusal([&] {
+                tpu::PutPart(Array(DType::kBF16, {4, 2}), 1, 4, part, &whole);
+              }),
+              want);
+  }
+  for (const Array& from : {Array(DType::kBF16, {4, 8}), Array(DType::kBF16, {2, 4}),
+                            Array(DType::kBF16, {}), Array(DType::kF32, {4, 2})}) {
+    const std::string text = refusal([&] { tpu::PutPart(from, 1, 4, 0, &whole); });
+    EXPECT_EQ(text, "a part is bf16 [4x2], given " + ToString(from.dtype()) + " [" +
+                        tpu::ir::ToString(from.shape()) + "]");
+  }
+}
+
 TEST(Shard, HeadsThatAreNoTilesOnEveryChipAreRefused) {
   for (const int64_t heads : {0, 8, 16, 24, 40, 48, 95}) {
     TpuProblem problem;

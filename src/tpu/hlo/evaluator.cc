@@ -106,8 +106,6 @@ float FloatOp(Op op, float a, float b) {
       return std::exp(a);
     case Op::kLogistic:
       return 1 / (1 + std::exp(-a));
-    case Op::kRsqrt:
-      return 1 / std::sqrt(a);
     default:
       Refuse("an operation floats do not have");
   }
@@ -139,25 +137,6 @@ int32_t IntOp(Op op, int32_t a, int32_t b) {
     default:
       Refuse("an operation integers do not have");
   }
-}
-
-template <typename T>
-bool Holds(ir::Comparison comparison, T a, T b) {
-  switch (comparison) {
-    case ir::Comparison::kEq:
-      return a == b;
-    case ir::Comparison::kNe:
-      return a != b;
-    case ir::Comparison::kLt:
-      return a < b;
-    case ir::Comparison::kLe:
-      return a <= b;
-    case ir::Comparison::kGt:
-      return a > b;
-    case ir::Comparison::kGe:
-      break;
-  }
-  return a >= b;
 }
 
 class Machine {
@@ -231,9 +210,6 @@ class Machine {
       case Op::kBroadcast:
       case Op::kSlice:
         return Move(n);
-      case Op::kDynamicSlice:
-      case Op::kDynamicUpdateSlice:
-        return Dynamic(n);
       case Op::kPad: {
         Array out = Array::Full(n.type.dtype, n.type.shape, In(n, 1).Get(0));
         const Shape low(n.ints.begin(), n.ints.begin() + static_cast<int64_t>(n.ints.size() / 2));
@@ -255,7 +231,6 @@ class Machine {
       case Op::kScatter:
         return Scatter(n);
       case Op::kReduceSum:
-      case Op::kReduceMax:
       case Op::kCumSum:
         return Reduce(n);
       default:
@@ -287,26 +262,6 @@ class Machine {
         strides = Strides(n.type.shape);
     }
     return Strided(x, n.type.dtype, n.type.shape, offset, strides);
-  }
-
-  Array Dynamic(const Node& n) const {
-    const bool update = n.op == Op::kDynamicUpdateSlice;
-    const Array& x = In(n, 0);
-    const Shape& size = update ? In(n, 1).shape() : n.type.shape;
-    Shape starts;
-    for (size_t d = 0; d < size.size(); ++d) {
-      const int64_t start = In(n, d + (update ? 2 : 1)).i32()[0];
-      starts.push_back(std::clamp<int64_t>(start, 0, x.shape()[d] - size[d]));
-    }
-    if (update) {
-      Array out = x;
-      Place(In(n, 1), starts, &out);
-      return out;
-    }
-    const Shape strides = Strides(x.shape());
-    int64_t offset = 0;
-    for (size_t d = 0; d < size.size(); ++d) offset += starts[d] * strides[d];
-    return Strided(x, n.type.dtype, size, offset, strides);
   }
 
   // [outer, rows, inner] around the dimension of a gather or scatter.
@@ -349,16 +304,14 @@ class Machine {
   Array Scatter(const Node& n) const {
     Array out = In(n, 0);
     const Array& updates = In(n, 2);
-    const int64_t size = n.ints[1], count = In(n, 1).size(), rows = std::max<int64_t>(size, 1);
+    const int64_t count = In(n, 1).size();
     const Around around = Split(out.shape(), n.ints[0]);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t start = In(n, 1).i32()[i];
-      if (start < 0 || start > around.rows - rows) continue;
+      const int64_t row = In(n, 1).i32()[i];
+      if (row < 0 || row >= around.rows) continue;
       for (int64_t outer = 0; outer < around.outer; ++outer) {
-        for (int64_t r = 0; r < rows; ++r) {
-          CopyElements(updates, RowOf(around, size, count, i, outer, r), &out,
-                       (outer * around.rows + start + r) * around.inner, around.inner);
-        }
+        CopyElements(updates, (outer * count + i) * around.inner, &out,
+                     (outer * around.rows + row) * around.inner, around.inner);
       }
     }
     return out;
@@ -368,14 +321,13 @@ class Machine {
     const Array& x = In(n, 0);
     const Around around = Split(x.shape(), n.ints[0]);
     const bool running = n.op == Op::kCumSum;
-    const Op op = n.op == Op::kReduceMax ? Op::kMax : Op::kAdd;
     Array out(n.type.dtype, n.type.shape);
     for (int64_t outer = 0; outer < around.outer; ++outer) {
       for (int64_t inner = 0; inner < around.inner; ++inner) {
         double sum = In(n, 1).Get(0);
         for (int64_t r = 0; r < around.rows; ++r) {
           const int64_t at = (outer * around.rows + r) * around.inner + inner;
-          sum = Apply(op, n.type.dtype, sum, x.Get(at));
+          sum = Apply(Op::kAdd, n.type.dtype, sum, x.Get(at));
           if (running) out.Set(at, sum);
         }
         if (!running) out.Set(outer * around.inner + inner, sum);
@@ -400,7 +352,7 @@ class Machine {
           CopyElements(In(n, a.Get(i) != 0 ? 1 : 2), i, &out, i, 1);
           break;
         case Op::kCompare:
-          out.Set(i, Holds(static_cast<ir::Comparison>(n.ints[0]), a.Get(i), In(n, 1).Get(i)));
+          out.Set(i, ir::Holds(static_cast<ir::Comparison>(n.ints[0]), a.Get(i), In(n, 1).Get(i)));
           break;
         case Op::kConvert:
           out.Set(i, a.Get(i));

@@ -1,7 +1,7 @@
 // Runs a module on the CPU: its kernels by ir/evaluator.h, the operations around them plainly.
 //
-// f32 in fp32; bf16 in fp32, every result rounded to nearest even; i32 wraps. exp, logistic and rsqrt
-// are libm's, sums go up in index. What no kernel has written is NaN.
+// f32 in fp32; bf16 in fp32, every result rounded to nearest even; i32 wraps. exp and logistic are
+// libm's, sums go up in index. What no kernel has written is NaN.
 #ifndef KDA_TPU_HLO_EVALUATOR_H_
 #define KDA_TPU_HLO_EVALUATOR_H_
 

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "tpu/ir/refuse.h"
+
 namespace kda::tpu::hlo {
 
 namespace {
 
-[[noreturn]] void Refuse(const std::string& what) { throw ir::BuildError(what); }
-
-void Require(bool ok, const char* what) {
-  if (!ok) Refuse(what);
-}
+using ir::Refuse;
+using ir::Require;
 
 Module* ModuleOf(Value a) {
   Require(a.valid(), "a value that was never computed");
@@ -53,16 +52,27 @@ Value Module::Emit(Op op, const Type& type, const std::vector<Value>& operands,
   return {this, static_cast<int>(nodes_.size()) - 1};
 }
 
-Value Module::Input(const std::string& name, const Type& type) {
-  for (const Port& p : inputs_) {
-    if (p.name == name) Refuse("two inputs are called " + name);
+namespace {
+
+void CheckName(const char* what, bool ok, const std::string& name,
+               const std::vector<Port>& others) {
+  if (!ok) Refuse("\"" + name + "\" is no name for an " + what);
+  for (const Port& p : others) {
+    if (p.name == name) Refuse("two " + std::string(what) + "s are called " + name);
   }
+}
+
+}  // namespace
+
+Value Module::Input(const std::string& name, const Type& type) {
+  CheckName("input", ir::IsName(name), name, inputs_);
   const Value v = Emit(Op::kInput, type, {}, {static_cast<int64_t>(inputs_.size())});
   inputs_.push_back({name, v.node()});
   return v;
 }
 
 void Module::Output(const std::string& name, Value value) {
+  CheckName("output", !name.empty() && ir::IsName("whole_" + name), name, outputs_);
   Require(value.valid() && value.module() == this, "a value of another module");
   outputs_.push_back({name, value.node()});
 }
@@ -115,8 +125,10 @@ Value Module::Iota(const Shape& shape, int dimension) {
   return Emit(Op::kIota, {DType::kI32, shape}, {}, {dimension});
 }
 
-std::vector<Value> Module::Call(ir::Program program, const std::vector<Value>& operands,
-                                const Cost& cost) {
+std::vector<Value> Module::Call(ir::Program program, const std::vector<Value>& operands) {
+  for (const Kernel& kernel : kernels_) {
+    if (kernel.program.name == program.name) Refuse("two kernels are called " + program.name);
+  }
   size_t next = 0;
   std::vector<Type> results;
   for (const ir::Argument& a : program.arguments) {
@@ -134,7 +146,7 @@ std::vector<Value> Module::Call(ir::Program program, const std::vector<Value>& o
   Require(!results.empty(), "Module::Call: a kernel without outputs");
   const Value call =
       Emit(Op::kKernel, results[0], operands, {static_cast<int64_t>(kernels_.size())});
-  kernels_.push_back({std::move(program), cost});
+  kernels_.push_back({std::move(program)});
   std::vector<Value> outputs;
   for (size_t i = 0; i < results.size(); ++i) {
     outputs.push_back(Emit(Op::kResult, results[i], {call}, {static_cast<int64_t>(i)}));
@@ -226,7 +238,6 @@ Value Select(Value mask, Value a, Value b) {
 Value Select(Value mask, Value a, double b) { return Select(mask, a, Like(a, b)); }
 Value Exp(Value a) { return Unary(Op::kExp, "Exp", a); }
 Value Logistic(Value a) { return Unary(Op::kLogistic, "Logistic", a); }
-Value Rsqrt(Value a) { return Unary(Op::kRsqrt, "Rsqrt", a); }
 
 Value Cast(Value a, DType dtype) {
   if (a.dtype() == dtype) return a;
@@ -284,38 +295,6 @@ Value Slice(Value a, int dimension, int64_t start, int64_t size) {
   return a.module()->Emit(Op::kSlice, {a.dtype(), shape}, {a}, ints);
 }
 
-namespace {
-
-void RequireStarts(const char* what, Value a, const std::vector<Value>& starts) {
-  bool ok = starts.size() == a.shape().size();
-  for (const Value& s : starts) ok = ok && s.type() == Type{DType::kI32, {}};
-  if (!ok) Refuse(std::string(what) + ": one i32 scalar per dimension of " + ToString(a.type()));
-}
-
-}  // namespace
-
-Value DynamicSlice(Value a, const std::vector<Value>& starts, const Shape& sizes) {
-  RequireStarts("DynamicSlice", a, starts);
-  bool fits = sizes.size() == a.shape().size();
-  for (size_t i = 0; fits && i < sizes.size(); ++i) {
-    fits = sizes[i] >= 1 && sizes[i] <= a.shape()[i];
-  }
-  if (!fits) Refuse("DynamicSlice: " + ir::ToString(sizes) + " of " + ToString(a.type()));
-  std::vector<Value> operands = {a};
-  operands.insert(operands.end(), starts.begin(), starts.end());
-  return a.module()->Emit(Op::kDynamicSlice, {a.dtype(), sizes}, operands, sizes);
-}
-
-Value DynamicUpdateSlice(Value a, Value update, const std::vector<Value>& starts) {
-  RequireStarts("DynamicUpdateSlice", a, starts);
-  bool fits = update.dtype() == a.dtype() && update.shape().size() == a.shape().size();
-  for (size_t i = 0; fits && i < a.shape().size(); ++i) fits = update.shape()[i] <= a.shape()[i];
-  if (!fits) Refuse("DynamicUpdateSlice: " + Both(a, update));
-  std::vector<Value> operands = {a, update};
-  operands.insert(operands.end(), starts.begin(), starts.end());
-  return a.module()->Emit(Op::kDynamicUpdateSlice, a.type(), operands);
-}
-
 Value Pad(Value a, int dimension, int64_t low, int64_t high, double value) {
   Require(IsDimension(a, dimension) && low >= 0 && high >= 0, "Pad: no such dimension");
   if (low == 0 && high == 0) return a;
@@ -362,14 +341,6 @@ Type Gathered(const char* what, Value a, Value starts, int dimension, int64_t si
   return type;
 }
 
-Value Scatter(Value a, Value starts, Value updates, int dimension, int64_t size, bool distinct) {
-  if (updates.type() != Gathered("Scatter", a, starts, dimension, size)) {
-    Refuse("Scatter: " + Both(a, updates));
-  }
-  return a.module()->Emit(Op::kScatter, a.type(), {a, starts, updates},
-                          {dimension, size, distinct ? 1 : 0});
-}
-
 Value Reduce(Op op, const char* what, Value a, int dimension) {
   if (!IsDimension(a, dimension) || a.dtype() == DType::kI1) {
     Refuse(std::string(what) + ": dimension " + std::to_string(dimension) + " of " +
@@ -377,9 +348,7 @@ Value Reduce(Op op, const char* what, Value a, int dimension) {
   }
   Type type = a.type();
   if (op != Op::kCumSum) type.shape.erase(type.shape.begin() + dimension);
-  const double least = ir::IsFloat(a.dtype()) ? -1.0 / 0.0 : -2147483648.0;
-  const Value start = Like(a, op == Op::kReduceMax ? least : 0);
-  return a.module()->Emit(op, type, {a, start}, {dimension});
+  return a.module()->Emit(op, type, {a, Like(a, 0)}, {dimension});
 }
 
 }  // namespace
@@ -396,21 +365,15 @@ Value GatherSlices(Value a, Value starts, int dimension, int64_t size) {
 }
 
 Value ScatterRows(Value a, Value indices, Value updates, int dimension, bool distinct) {
-  return Scatter(a, indices, updates, dimension, 0, distinct);
-}
-
-Value ScatterSlices(Value a, Value starts, Value updates, int dimension, bool distinct) {
-  Require(updates.shape().size() == a.shape().size() + 1 && IsDimension(a, dimension),
-          "ScatterSlices: updates are [n, slice]");
-  return Scatter(a, starts, updates, dimension, updates.shape()[static_cast<size_t>(dimension) + 1],
-                 distinct);
+  if (updates.type() != Gathered("ScatterRows", a, indices, dimension, 0)) {
+    Refuse("ScatterRows: " + Both(a, updates));
+  }
+  return a.module()->Emit(Op::kScatter, a.type(), {a, indices, updates},
+                          {dimension, distinct ? 1 : 0});
 }
 
 Value ReduceSum(Value a, int dimension) {
   return Reduce(Op::kReduceSum, "ReduceSum", a, dimension);
-}
-Value ReduceMax(Value a, int dimension) {
-  return Reduce(Op::kReduceMax, "ReduceMax", a, dimension);
 }
 Value CumSum(Value a, int dimension) { return Reduce(Op::kCumSum, "CumSum", a, dimension); }
 

@@ -16,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tpu/ir/program.h"
@@ -43,18 +44,16 @@ enum class Op : uint8_t {
   kKernel,  // ints = {index of the kernel}; operands: its prefetch, then its inputs
   kResult,  // of a kernel: ints = {index of the output}
 
-  kTranspose,     // ints = permutation: out dimension i is operand dimension ints[i]
-  kReshape,       // row-major order stays
-  kBroadcast,     // ints: the result's dimension for each of the operand's
-  kSlice,         // ints = starts, then limits
-  kDynamicSlice,  // operands: x, one i32 scalar per dimension; ints = sizes; starts are clamped
-  kDynamicUpdateSlice,  // operands: x, update, one i32 scalar per dimension
-  kPad,                 // operands: x, value; ints = low, then high
-  kConcat,              // ints = {dimension}
+  kTranspose,  // ints = permutation: out dimension i is operand dimension ints[i]
+  kReshape,    // row-major order stays
+  kBroadcast,  // ints: the result's dimension for each of the operand's
+  kSlice,      // ints = starts, then limits
+  kPad,        // operands: x, value; ints = low, then high
+  kConcat,     // ints = {dimension}
   kGather,   // operands: x, starts [n]; ints = {dimension, size}. Size 0: that dimension becomes n;
              // else the result is [n, x with `size` there]. Starts are clamped.
-  kScatter,  // operands: x, starts [n], updates as kGather gives them; ints = {dimension, size,
-             // starts differ}. Updates that do not fit are dropped.
+  kScatter,  // operands: x, rows [n], updates as kGather of size 0 gives them; ints = {dimension,
+             // rows differ}. Updates that do not fit are dropped.
   kConvert,
 
   kAdd,
@@ -71,11 +70,9 @@ enum class Op : uint8_t {
   kNegate,
   kExp,
   kLogistic,
-  kRsqrt,
 
   // Operands: x, the start value. ints = {dimension}, which is dropped by all but kCumSum.
   kReduceSum,
-  kReduceMax,
   kCumSum,  // inclusive
 };
 
@@ -88,14 +85,8 @@ struct Node {
   std::vector<double> numbers;
 };
 
-// What XLA's scheduler is told of a kernel. All zero: nothing.
-struct Cost {
-  int64_t flops = 0, transcendentals = 0, bytes = 0;
-};
-
 struct Kernel {
   ir::Program program;
-  Cost cost;
 };
 
 struct Port {
@@ -128,6 +119,8 @@ class Module {
   explicit Module(std::string name) : name_(std::move(name)) {}
   Module(Module&&) = delete;  // values point at it
 
+  // Names are letters, digits and _, those of inputs with the exceptions of ir::IsName. No two inputs, no
+  // two outputs and no two kernels share one.
   Value Input(const std::string& name, const Type& type);
   void Output(const std::string& name, Value value);
   // The output takes the input's memory, as kernels that work in place want it: else XLA copies.
@@ -140,8 +133,7 @@ class Module {
   Value Iota(const Shape& shape, int dimension);  // i32
 
   // Runs a kernel on its prefetch and inputs, in the order of its arguments; gives its outputs.
-  std::vector<Value> Call(ir::Program program, const std::vector<Value>& operands,
-                          const Cost& cost = {});
+  std::vector<Value> Call(ir::Program program, const std::vector<Value>& operands);
 
   Value Emit(Op op, const Type& type, const std::vector<Value>& operands,
              const std::vector<int64_t>& ints = {}, double number = 0);
@@ -198,7 +190,6 @@ Value Select(Value mask, Value a, Value b);
 Value Select(Value mask, Value a, double b);
 Value Exp(Value a);
 Value Logistic(Value a);
-Value Rsqrt(Value a);
 Value Cast(Value a, DType dtype);
 
 Value Transpose(Value a, const std::vector<int64_t>& permutation);
@@ -206,19 +197,15 @@ Value Reshape(Value a, const Shape& shape);
 // Dimension i of `a` becomes dimension dims[i] of the result, whose size is a's or a's is 1.
 Value Broadcast(Value a, const Shape& shape, const std::vector<int64_t>& dims);
 Value Slice(Value a, int dimension, int64_t start, int64_t size);
-Value DynamicSlice(Value a, const std::vector<Value>& starts, const Shape& sizes);
-Value DynamicUpdateSlice(Value a, Value update, const std::vector<Value>& starts);
 Value Pad(Value a, int dimension, int64_t low, int64_t high, double value);
 Value Concat(const std::vector<Value>& parts, int dimension);
 // Rows `indices` [n] of a dimension, which becomes n.
 Value GatherRows(Value a, Value indices, int dimension);
 // Slices of `size` from `starts` [n] on: [n, a's shape with `size` in that dimension].
 Value GatherSlices(Value a, Value starts, int dimension, int64_t size);
-// `a` with those replaced by `updates`, of the shape the gathers give. `distinct`: no two overlap.
+// `a` with those replaced by `updates`, of the shape GatherRows gives. `distinct`: no two are the same.
 Value ScatterRows(Value a, Value indices, Value updates, int dimension, bool distinct);
-Value ScatterSlices(Value a, Value starts, Value updates, int dimension, bool distinct);
 Value ReduceSum(Value a, int dimension);
-Value ReduceMax(Value a, int dimension);
 Value CumSum(Value a, int dimension);  // inclusive
 
 }  // namespace kda::tpu::hlo

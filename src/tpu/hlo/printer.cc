@@ -71,17 +71,10 @@ std::string Quoted(const std::string& bytes) {
   return text + "\"";
 }
 
-std::string BackendConfig(const Kernel& kernel, bool locations, bool pin_windows) {
-  const ir::Program& program = kernel.program;
+std::string BackendConfig(const ir::Program& program, bool locations, bool pin_windows) {
   std::string text = "{\"custom_call_config\": {\"body\": \"" +
                      Base64(ir::Print(program, locations)) + "\", \"needs_layout_passes\": true";
   if (!program.bounds_checks) text += ", \"disable_bounds_checks\": true";
-  const Cost& cost = kernel.cost;
-  if (cost.flops != 0 || cost.transcendentals != 0 || cost.bytes != 0) {
-    text += ", \"cost_estimate\": {\"flops\": " + std::to_string(cost.flops) +
-            ", \"transcendentals\": " + std::to_string(cost.transcendentals) +
-            ", \"bytes_accessed\": " + std::to_string(cost.bytes) + "}";
-  }
   // Arrays that a kernel addresses in HBM itself: XLA may else have moved them to VMEM. So it may
   // those that are seen through windows, where nothing forbids it.
   std::string inputs, outputs;
@@ -142,8 +135,6 @@ const char* Mnemonic(Op op) {
       return "exponential";
     case Op::kLogistic:
       return "logistic";
-    case Op::kRsqrt:
-      return "rsqrt";
     default:
       return nullptr;
   }
@@ -268,8 +259,7 @@ class Printer {
   }
 
   void PrintKernel(const Node& n, std::string* out) const {
-    const Kernel& kernel = m_.kernels()[static_cast<size_t>(n.ints[0])];
-    const ir::Program& program = kernel.program;
+    const ir::Program& program = m_.kernels()[static_cast<size_t>(n.ints[0])].program;
     const int results = program.Count(ir::Role::kOutput);
     std::string operand_layouts, result_layouts, types, aliases;
     for (int operand : n.operands) {
@@ -289,7 +279,7 @@ class Printer {
     }
     if (results > 1) *out += ":" + std::to_string(results);
     *out += " = stablehlo.custom_call @tpu_custom_call(" + Names(n) +
-            ") {backend_config = " + Quoted(BackendConfig(kernel, locations_, m_.pin_windows)) +
+            ") {backend_config = " + Quoted(BackendConfig(program, locations_, m_.pin_windows)) +
             (program.side_effects ? ", has_side_effect = true" : "") + ", kernel_name = \"" +
             program.name + "\", " + (m_.partitions > 1 ? "mhlo.sharding = \"{manual}\", " : "") +
             "operand_layouts = [" + operand_layouts + "], " +
@@ -331,10 +321,6 @@ class Printer {
         }
         return "stablehlo.slice " + a + " [" + ranges + "]" + arrow;
       }
-      case Op::kDynamicSlice:
-        return "stablehlo.dynamic_slice " + Names(n) + ", sizes = [" + List(n.ints) + "]" + arrow;
-      case Op::kDynamicUpdateSlice:
-        return "stablehlo.dynamic_update_slice " + Names(n) + arrow;
       case Op::kPad: {
         const auto middle = n.ints.begin() + static_cast<int64_t>(n.ints.size() / 2);
         return "stablehlo.pad " + Names(n) + ", low = [" + List({n.ints.begin(), middle}) +
@@ -359,7 +345,6 @@ class Printer {
       case Op::kScatter:
         return Scatter(n);
       case Op::kReduceSum:
-      case Op::kReduceMax:
         return Reduce(n);
       case Op::kCumSum:
         return CumSum(n);
@@ -386,30 +371,25 @@ class Printer {
 
   std::string Scatter(const Node& n) const {
     const size_t rank = n.type.shape.size();
-    const int64_t dimension = n.ints[0], size = n.ints[1];
-    const std::string d = std::to_string(dimension);
+    const std::string d = std::to_string(n.ints[0]);
     const std::string scalar = ToString(Type{n.type.dtype, {}});
-    const std::string dims = size == 0
-                                 ? "update_window_dims = [" + List(Others(rank, dimension, 0)) +
-                                       "], inserted_window_dims = [" + d + "]"
-                                 : "update_window_dims = [" + List(Others(rank, -1, 1)) + "]";
+    const std::string dims = "update_window_dims = [" + List(Others(rank, n.ints[0], 0)) +
+                             "], inserted_window_dims = [" + d + "]";
     return "\"stablehlo.scatter\"(" + Names(n) +
            ") <{indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<" +
            dims + ", scatter_dims_to_operand_dims = [" + d +
-           "], index_vector_dim = 1>, unique_indices = " + (n.ints[2] != 0 ? "true" : "false") +
+           "], index_vector_dim = 1>, unique_indices = " + (n.ints[1] != 0 ? "true" : "false") +
            "}> ({\n    ^bb0(%_old: " + scalar + ", %_new: " + scalar +
            "):\n      stablehlo.return %_new : " + scalar + "\n    }) : " + Types(n) + " -> " +
            ToString(n.type);
   }
 
   std::string Reduce(const Node& n) const {
-    const bool sum = n.op == Op::kReduceSum;
     const std::string scalar = ToString(Type{n.type.dtype, {}});
-    const std::string op = sum ? "add" : "maximum";
     return "\"stablehlo.reduce\"(" + Names(n) + ") <{dimensions = " + I64Array(n.ints) +
-           "}> ({\n    ^bb0(%_x: " + scalar + ", %_y: " + scalar + "):\n      %_z = stablehlo." +
-           op + " %_x, %_y : " + scalar + "\n      stablehlo.return %_z : " + scalar +
-           "\n    }) : (" + TypeOf(n.operands[0]) + ", " + scalar + ") -> " + ToString(n.type);
+           "}> ({\n    ^bb0(%_x: " + scalar + ", %_y: " + scalar + "):\n      %_z = stablehlo.add" +
+           " %_x, %_y : " + scalar + "\n      stablehlo.return %_z : " + scalar + "\n    }) : (" +
+           TypeOf(n.operands[0]) + ", " + scalar + ") -> " + ToString(n.type);
   }
 
   std::string CumSum(const Node& n) const {

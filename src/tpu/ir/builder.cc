@@ -35,7 +35,7 @@ Ref Ref::At(std::initializer_list<Index> indices) const {
   for (const Index& index : indices) {
     while (d != part.dimensions_.end() && d->dropped) ++d;
     Require(d != part.dimensions_.end(), "Ref::At: more indices than dimensions");
-    RequireIndex(index);
+    RequireIndex(builder_, index);
     const bool known = index.IsConstant() && d->start.IsConstant();
     if (index.IsConstant() && (index.constant() < 0 || index.constant() >= d->size)) {
       Refuse("Ref::At: index " + std::to_string(index.constant()) + " of " +
@@ -55,7 +55,7 @@ Ref Ref::At(std::initializer_list<Index> indices) const {
 }
 
 Ref Ref::Slice(int dimension, Index start, int64_t size) const {
-  RequireIndex(start);
+  RequireIndex(builder_, start);
   Ref part = *this;
   for (Dimension& d : part.dimensions_) {
     if (d.dropped || dimension-- != 0) continue;
@@ -87,7 +87,8 @@ int Ref::Node() const {
   bool whole = true, dropped = false;
   for (size_t i = 0; i < dimensions_.size(); ++i) {
     const Dimension& d = dimensions_[i];
-    whole = whole && d.size == base.shape[i];
+    // From elsewhere than 0 it may leave the memory, which the evaluator sees only if it is told.
+    whole = whole && d.size == base.shape[i] && d.start.IsConstant() && d.start.constant() == 0;
     dropped = dropped || d.dropped;
     sliced.shape[i] = d.size;
     operands.push_back(d.start.node());
@@ -151,7 +152,7 @@ int Builder::AddNode(Node node) {
 
 void Builder::CheckVisible(int node) const {
   if (node < 0) return;
-  if (node >= static_cast<int>(block_of_.size())) Refuse("a value of another program");
+  Require(node < static_cast<int>(block_of_.size()), "a value of another program");
   const int block = block_of_[static_cast<size_t>(node)];
   if (block >= 0 && std::find(stack_.begin(), stack_.end(), block) == stack_.end()) {
     Refuse("a value is used outside the If, For or index map it was computed in");
@@ -182,9 +183,6 @@ void Builder::Grid(const std::vector<int64_t>& bounds) {
   program_.grid = bounds;
 }
 
-namespace {
-
-// The printer's own names are a letter and digits: %c3, %g0, %i7.
 bool IsName(const std::string& text) {
   bool plain = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0;
   bool digits = text.size() > 1;
@@ -195,8 +193,6 @@ bool IsName(const std::string& text) {
   }
   return plain && !digits;
 }
-
-}  // namespace
 
 Ref Builder::AddArgument(Argument argument, const IndexMap* map) {
   if (!IsName(argument.name)) Refuse("\"" + argument.name + "\" is no name for an argument");
@@ -232,6 +228,7 @@ Ref Builder::AddArgument(Argument argument, const IndexMap* map) {
     for (size_t i = 0; i < program_.grid.size(); ++i)
       grid.push_back(GridIndex(static_cast<int>(i)));
     for (const Value& v : (*map)(grid)) {
+      RequireOf(this, v.builder());
       Require(v.type() == (Type{DType::kI32, {}, Space::kValue}), "index maps give i32 scalars");
       CheckVisible(v.node());
       argument.window.results.push_back(v.node());
@@ -375,7 +372,7 @@ Value Builder::Iota(const Shape& shape, int dimension) {
 }
 
 Value Builder::AsValue(Index index) {
-  RequireIndex(index);
+  RequireIndex(this, index);
   return index.IsConstant() ? Constant(DType::kI32, static_cast<double>(index.constant()))
                             : index.value();
 }
@@ -383,6 +380,7 @@ Value Builder::AsValue(Index index) {
 void Builder::If(Value condition, const std::function<void()>& then,
                  const std::function<void()>& otherwise) {
   Require(condition.type() == (Type{DType::kI1, {}, Space::kValue}), "If: an i1 scalar is needed");
+  RequireOf(this, condition.builder());
   EmitEffect(Op::kIf, {condition.node()});
   const size_t node = program_.nodes.size() - 1;
   for (const std::function<void()>* part : {&then, &otherwise}) {

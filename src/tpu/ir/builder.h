@@ -170,7 +170,7 @@ Value operator|(Value a, Value b);
 Value operator^(Value a, Value b);
 Value operator<<(Value a, int bits);
 Value ShiftRight(Value a, int bits);  // logical
-Value operator-(Value a);
+Value operator-(Value a);             // 0 - a: of +0 and of -0 it is +0
 Value operator~(Value a);
 Value operator+(Value a, double b);
 Value operator-(Value a, double b);

@@ -6,13 +6,13 @@
 
 #include "tpu/ir/counter_work.h"
 #include "tpu/ir/evaluate_machine.h"
+#include "tpu/ir/evaluate_scalar.h"
 
 namespace kda::tpu::ir {
 
 namespace {
 
 using evaluate::Fault;
-using evaluate::Holds;
 using evaluate::View;
 
 using Scalar = std::optional<int32_t>;  // empty: unknown
@@ -25,44 +25,38 @@ bool IsIntegerScalar(const Node& node) {
 // As the evaluator computes it; empty where the operation is none of integers.
 Scalar Binary(const Node& node, int32_t a, int32_t b) {
   const auto x = static_cast<uint32_t>(a), y = static_cast<uint32_t>(b);
-  const auto wrap = [](uint32_t bits) { return static_cast<int32_t>(bits); };
+  using namespace evaluate;  // NOLINT(google-build-using-namespace): of what follows alone
   switch (node.op) {
     case Op::kAdd:
-      return wrap(x + y);
+      return Signed(AddI::Apply(x, y));
     case Op::kSub:
-      return wrap(x - y);
+      return Signed(SubI::Apply(x, y));
     case Op::kMul:
-      return wrap(x * y);
+      return Signed(MulI::Apply(x, y));
     case Op::kDiv:
+      return Signed(DivI::Apply(x, y));
     case Op::kRem:
-      if (b == 0) throw Fault("divides by zero");
-      if (b == -1) return node.op == Op::kDiv ? wrap(0u - x) : 0;
-      return node.op == Op::kDiv ? a / b : a % b;
+      return Signed(RemI::Apply(x, y));
     case Op::kMin:
-      return std::min(a, b);
+      return Signed(MinI::Apply(x, y));
     case Op::kMax:
-      return std::max(a, b);
+      return Signed(MaxI::Apply(x, y));
     case Op::kAnd:
-      return wrap(x & y);
+      return Signed(And::Apply(x, y));
     case Op::kOr:
-      return wrap(x | y);
+      return Signed(Or::Apply(x, y));
     case Op::kXor:
-      return wrap(x ^ y);
+      return Signed(Xor::Apply(x, y));
     case Op::kShiftLeft:
+      return Signed(ShiftLeftI::Apply(x, y));
     case Op::kShiftRight:
-      if (y > 31) throw Fault("shifts by " + std::to_string(b) + " bits");
-      return wrap(node.op == Op::kShiftLeft ? x << y : x >> y);
+      return Signed(ShiftRightI::Apply(x, y));
     case Op::kCompare:
       return Holds(static_cast<Comparison>(node.ints[0]), a, b) ? 1 : 0;
     default:
       return std::nullopt;
   }
 }
-
-struct ScalarMemory {
-  const Type* type = nullptr;
-  std::vector<Scalar> words;
-};
 
 class Counter {
  public:
@@ -160,9 +154,8 @@ class Counter {
       const Argument& argument = p_.arguments[a];
       windows_[a] = {argument.name, argument.role == Role::kOutput, 0, 0};
       if (argument.memory.space != Space::kSmem) continue;
-      ScalarMemory& memory = memories_[a];
-      memory.type = &argument.memory;
-      memory.words.assign(static_cast<size_t>(evaluate::WordCount(argument.memory)), std::nullopt);
+      std::vector<Scalar>& words = memories_[a];
+      words.assign(static_cast<size_t>(evaluate::WordCount(argument.memory)), std::nullopt);
       views_[static_cast<size_t>(argument.node)] =
           evaluate::WholeView(static_cast<int>(a), argument.memory);
       if (argument.role == Role::kScratch || argument.role == Role::kOutput) continue;
@@ -175,7 +168,7 @@ class Counter {
       if (argument.memory.dtype != DType::kI32 || argument.memory.shape != argument.array.shape) {
         continue;
       }
-      for (size_t i = 0; i < memory.words.size(); ++i) memory.words[i] = arguments[a].i32()[i];
+      for (size_t i = 0; i < words.size(); ++i) words[i] = arguments[a].i32()[i];
     }
   }
 
@@ -317,20 +310,20 @@ class Counter {
     if (!IsSmem(ref)) return std::nullopt;
     const std::optional<View> at = Rectangle(node, 1, ref, {});
     if (!at) return std::nullopt;
-    return memories_[static_cast<size_t>(at->memory)].words[static_cast<size_t>(at->offset)];
+    return memories_[static_cast<size_t>(at->memory)][static_cast<size_t>(at->offset)];
   }
 
   void Store(const Node& node) {
     const int value = node.operands[0], ref = node.operands[1];
     const std::optional<View> at = Rectangle(node, 2, ref, {});
     if (!at) return Forget(views_[static_cast<size_t>(ref)]);
-    memories_[static_cast<size_t>(at->memory)].words[static_cast<size_t>(at->offset)] =
+    memories_[static_cast<size_t>(at->memory)][static_cast<size_t>(at->offset)] =
         IsIntegerScalar(At(value)) ? scalars_[static_cast<size_t>(value)] : std::nullopt;
   }
 
   // Something unknown was written somewhere in the view: nothing of its memory is known any more.
   void Forget(const View& view) {
-    std::vector<Scalar>& words = memories_[static_cast<size_t>(view.memory)].words;
+    std::vector<Scalar>& words = memories_[static_cast<size_t>(view.memory)];
     std::fill(words.begin(), words.end(), std::nullopt);
   }
 
@@ -393,7 +386,7 @@ class Counter {
   std::vector<std::vector<int>> lists_;  // per block: what is run
   std::vector<int64_t> taken_, reached_;
   std::vector<int64_t> step_;
-  std::vector<ScalarMemory> memories_;  // per argument
+  std::vector<std::vector<Scalar>> memories_;  // per argument: of SMEM its words
   std::vector<WindowTraffic> windows_;
   std::vector<std::vector<int64_t>> index_;
   int current_ = -1;
@@ -432,12 +425,6 @@ int64_t Counts::BytesOut() const {
   int64_t bytes = total.copied_out;
   for (const WindowTraffic& w : windows) bytes += w.output ? w.bytes : 0;
   return bytes;
-}
-
-int64_t Counts::Taken(const std::string& label) const {
-  int64_t runs = 0;
-  for (const Branch& b : branches) runs += b.label == label ? b.taken : 0;
-  return runs;
 }
 
 Counts Count(const Program& program, const std::vector<Array>& arguments,

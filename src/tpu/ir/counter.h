@@ -63,8 +63,6 @@ struct Counts {
 
   int64_t BytesIn() const;  // out of HBM, windows and copies
   int64_t BytesOut() const;
-  // Runs of all Ifs' then blocks and For bodies of a label.
-  int64_t Taken(const std::string& label) const;
 };
 
 struct CountOptions {

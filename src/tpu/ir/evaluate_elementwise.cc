@@ -4,14 +4,13 @@
 #include <cmath>
 
 #include "tpu/ir/evaluate_machine.h"
+#include "tpu/ir/evaluate_scalar.h"
 
 namespace kda::tpu::ir::evaluate {
 
 namespace {
 
 using Run = Instruction::Run;
-
-int32_t Signed(uint32_t bits) { return static_cast<int32_t>(bits); }
 
 // --- f32 ---
 
@@ -27,18 +26,11 @@ struct MulF {
 struct DivF {
   static uint32_t Apply(uint32_t a, uint32_t b) { return ToBits(ToFloat(a) / ToFloat(b)); }
 };
-// Of zeros that compare equal, -0 is the lesser.
+// Of zeros that compare equal, -0 is the lesser (MaxF too).
 struct MinF {
   static uint32_t Apply(uint32_t a, uint32_t b) {
     const float x = ToFloat(a), y = ToFloat(b);
     const uint32_t ordered = Pick(x < y, Flush(a), Pick(y < x, Flush(b), Flush(a) | Flush(b)));
-    return Pick((x != x) | (y != y), ToBits(x + y), ordered);
-  }
-};
-struct MaxF {
-  static uint32_t Apply(uint32_t a, uint32_t b) {
-    const float x = ToFloat(a), y = ToFloat(b);
-    const uint32_t ordered = Pick(x > y, Flush(a), Pick(y > x, Flush(b), Flush(a) & Flush(b)));
     return Pick((x != x) | (y != y), ToBits(x + y), ordered);
   }
 };
@@ -71,59 +63,7 @@ struct Rounded {
   static uint32_t Apply(uint32_t a, uint32_t b) { return RoundToBF16(F::Apply(a, b)); }
 };
 
-// --- i32 and i1 ---
-
-struct AddI {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return a + b; }
-};
-struct SubI {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return a - b; }
-};
-struct MulI {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return a * b; }
-};
-struct MinI {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return Pick(Signed(a) < Signed(b), a, b); }
-};
-struct MaxI {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return Pick(Signed(a) > Signed(b), a, b); }
-};
-struct And {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return a & b; }
-};
-struct Or {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return a | b; }
-};
-struct Xor {
-  static uint32_t Apply(uint32_t a, uint32_t b) { return a ^ b; }
-};
-// These check their operands; the largest negative number over -1 wraps.
-struct DivI {
-  static uint32_t Apply(uint32_t a, uint32_t b) {
-    if (b == 0) throw Fault("divides by zero");
-    return b == ~0u ? 0u - a : static_cast<uint32_t>(Signed(a) / Signed(b));
-  }
-};
-struct RemI {
-  static uint32_t Apply(uint32_t a, uint32_t b) {
-    if (b == 0) throw Fault("divides by zero");
-    return b == ~0u ? 0u : static_cast<uint32_t>(Signed(a) % Signed(b));
-  }
-};
-struct ShiftLeftI {
-  static uint32_t Apply(uint32_t a, uint32_t b) {
-    if (b > 31) throw Fault("shifts by " + std::to_string(Signed(b)) + " bits");
-    return a << b;
-  }
-};
-struct ShiftRightI {
-  static uint32_t Apply(uint32_t a, uint32_t b) {
-    if (b > 31) throw Fault("shifts by " + std::to_string(Signed(b)) + " bits");
-    return a >> b;
-  }
-};
-
-// --- Comparisons: of NaN only "not equal" holds ---
+// --- Comparisons ---
 
 template <Comparison kHow>
 struct CompareF {
@@ -230,8 +170,8 @@ Run CompareRun(Comparison how, DType dtype) {
   switch (how) {
     case Comparison::kEq:
       return Comparing<Comparison::kEq>(dtype);
-    case Comparison::kNe:
-      return Comparing<Comparison::kNe>(dtype);
+    case Comparison::kNe:  // of integers only, as Mosaic has it
+      return &Binary<CompareI<Comparison::kNe>>;
     case Comparison::kLt:
       return Comparing<Comparison::kLt>(dtype);
     case Comparison::kLe:

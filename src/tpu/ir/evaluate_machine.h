@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,26 +117,6 @@ Instruction::Run MatMulRun(const Node& node);
 Instruction::Run AccessRun(const Node& node);  // memory, copies, control
 
 std::string Describe(const Program& program, int node);  // MatMul (inter_chunk:h3), node 812
-
-// Of NaN only "not equal" holds.
-template <class T>
-bool Holds(Comparison how, T a, T b) {
-  switch (how) {
-    case Comparison::kEq:
-      return a == b;
-    case Comparison::kNe:
-      return a != b;
-    case Comparison::kLt:
-      return a < b;
-    case Comparison::kLe:
-      return a <= b;
-    case Comparison::kGt:
-      return a > b;
-    case Comparison::kGe:
-      break;
-  }
-  return a >= b;
-}
 
 // --- Bits ---
 

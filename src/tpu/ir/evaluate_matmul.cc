@@ -1,5 +1,9 @@
 // Matrix products: every output is the sum over k, upwards from zero, in fp32; then the accumulator.
-// Products of two bf16 are exact in fp32.
+// Products of two bf16 are exact in fp32. Precision::kBF16 rounds f32 operands first, as the matrix unit's
+// one pass does; Precision::kF32 multiplies and adds in plain fp32, where the matrix unit makes six passes
+// over bf16 parts of the operands.
+#include <algorithm>
+
 #include "tpu/ir/evaluate_machine.h"
 
 namespace kda::tpu::ir::evaluate {
@@ -15,21 +19,27 @@ Four LoadFour(const uint32_t* from) {
   return four;
 }
 
-// [rows, columns] (or its transpose) as panels of `width` columns: panel p holds, row after row, columns
-// p * width .., zeros where there are none.
-void PackPanels(const uint32_t* from, int64_t rows, int64_t columns, bool transposed, bool round,
-                int64_t width, std::vector<uint32_t>* to) {
-  const int64_t panels = (columns + width - 1) / width;
-  to->assign(static_cast<size_t>(panels * rows * width), 0);
-  const int64_t row_stride = transposed ? 1 : columns, column_stride = transposed ? rows : 1;
+struct Operand {
+  const uint32_t* data;  // [depth, columns], or its transpose
+  int64_t depth, columns;
+  bool transposed, round;  // to bf16
+};
+
+// As panels of `width` columns: panel p holds, row after row, columns p * width .., zeros where there are
+// none.
+void PackPanels(const Operand& x, int64_t width, std::vector<uint32_t>* to) {
+  const int64_t panels = (x.columns + width - 1) / width;
+  to->assign(static_cast<size_t>(panels * x.depth * width), 0);
+  const int64_t row_stride = x.transposed ? 1 : x.columns;
+  const int64_t column_stride = x.transposed ? x.depth : 1;
   for (int64_t p = 0; p < panels; ++p) {
-    const int64_t have = columns - p * width < width ? columns - p * width : width;
-    uint32_t* const panel = to->data() + p * rows * width;
-    for (int64_t r = 0; r < rows; ++r) {
-      const uint32_t* const row = from + r * row_stride + p * width * column_stride;
+    const int64_t have = std::min(x.columns - p * width, width);
+    uint32_t* const panel = to->data() + p * x.depth * width;
+    for (int64_t r = 0; r < x.depth; ++r) {
+      const uint32_t* const row = x.data + r * row_stride + p * width * column_stride;
       for (int64_t c = 0; c < have; ++c) {
         const uint32_t bits = row[c * column_stride];
-        panel[r * width + c] = round ? RoundToBF16(bits) : bits;
+        panel[r * width + c] = x.round ? RoundToBF16(bits) : bits;
       }
     }
   }
@@ -62,8 +72,8 @@ void MatMul(Machine& machine, const Instruction& i) {
   const int64_t m = node.type.shape[0], n = node.type.shape[1];
   const int64_t depth = a.shape[transpose_a ? 0 : 1];
   std::vector<uint32_t>*const left = &machine.scratch[0], *const right = &machine.scratch[1];
-  PackPanels(i.in[0], depth, m, !transpose_a, round, kRows, left);
-  PackPanels(i.in[1], depth, n, transpose_b, round, kColumns, right);
+  PackPanels({i.in[0], depth, m, !transpose_a, round}, kRows, left);
+  PackPanels({i.in[1], depth, n, transpose_b, round}, kColumns, right);
   const Node& start = machine.At(node.operands[2]);
   const bool add = start.op != Op::kConstant || start.number != 0;
   float tile[kRows * kColumns];

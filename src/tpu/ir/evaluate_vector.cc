@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tpu/ir/evaluate_machine.h"
+#include "tpu/ir/evaluate_scalar.h"
 
 namespace kda::tpu::ir::evaluate {
 
@@ -152,13 +153,8 @@ struct Sum {
   static constexpr uint32_t kStart = 0;
   static uint32_t Apply(uint32_t a, uint32_t b) { return ToBits(ToFloat(a) + ToFloat(b)); }
 };
-struct Maximum {
+struct Maximum : MaxF {
   static constexpr uint32_t kStart = 0xff800000u;  // -inf
-  static uint32_t Apply(uint32_t a, uint32_t b) {
-    const float x = ToFloat(a), y = ToFloat(b);
-    const uint32_t ordered = Pick(x > y, Flush(a), Pick(y > x, Flush(b), Flush(a) & Flush(b)));
-    return Pick((x != x) | (y != y), ToBits(x + y), ordered);
-  }
 };
 
 template <class F>

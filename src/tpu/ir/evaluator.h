@@ -4,7 +4,9 @@
 // on the way in and out of arithmetic (abs, select and moves keep them), as on the TPU. Division, square
 // roots and reciprocals are IEEE's, exp2, log and tanh libm's; the approximate reciprocal is bf16's, as
 // in JAX's emulation. Sums go up in index; a matrix product sums its products over k, from zero, in
-// fp32, and then adds the accumulator. A reduction of bf16 is summed in fp32 and rounded once.
+// fp32, and then adds the accumulator: of bf16 operands, or of f32 ones rounded to bf16, as the matrix unit
+// does in one pass; with Precision::kF32 in plain fp32, not in the matrix unit's six passes. A reduction of
+// bf16 is summed in fp32 and rounded once.
 //
 // Memory: everything starts as NaN (0x7fc0 in each half word) and unwritten. Windows are fetched a step
 // ahead when pipelined, written back in the step after their last one; what lies outside the array is

@@ -20,6 +20,7 @@ std::string Both(Value a, Value b) { return ToString(a.type()) + " and " + ToStr
 
 // The shape both broadcast to.
 Shape Common(const char* what, Value a, Value b) {
+  RequireOf(a.builder(), b.builder());
   const Shape &x = a.shape(), &y = b.shape();
   if (x.empty()) return y;
   if (y.empty()) return x;
@@ -114,6 +115,7 @@ Value Select(Value mask, Value a, Value b) {
     Refuse("Select: " + ToString(mask.type()) + " of " + Both(a, b));
   }
   Shape shape = Common("Select", a, b);
+  RequireOf(mask.builder(), a.builder());
   if (!mask.shape().empty()) {
     if (shape.empty()) shape = mask.shape();
     if (mask.shape() != shape) {
@@ -218,6 +220,7 @@ Value Concat(const std::vector<Value>& parts, int dimension) {
   std::vector<int> operands;
   int64_t total = 0;
   for (const Value& v : parts) {
+    RequireOf(parts[0].builder(), v.builder());
     Shape other = v.shape();
     if (other.size() != shape.size() || v.dtype() != parts[0].dtype()) {
       Refuse("Concat: " + Both(parts[0], v));
@@ -279,6 +282,7 @@ Value Product(Value a, Value b, bool transpose_a, bool transpose_b, Precision pr
   }
   const Shape shape = {x[transpose_a ? 1 : 0], y[transpose_b ? 0 : 1]};
   Builder* const builder = BuilderOf(a);
+  RequireOf(builder, b.builder());
   const Value zero = builder->Constant(DType::kF32, 0, shape);
   return builder->Emit(Op::kMatMul, {DType::kF32, shape, Space::kValue},
                        {a.node(), b.node(), zero.node()},
@@ -298,6 +302,7 @@ Value PackPair(Value low, Value high) {
   if (low.type() != high.type() || low.dtype() != DType::kF32) {
     Refuse("PackPair: " + Both(low, high));
   }
+  RequireOf(low.builder(), high.builder());
   return BuilderOf(low)->Emit(Op::kPackPair, {DType::kI32, low.shape(), Space::kValue},
                               {low.node(), high.node()});
 }
@@ -338,6 +343,7 @@ Value Load(const Ref& ref) {
 void Store(const Ref& ref, Value value) {
   RequireOnChip("Store", ref);
   Builder* const builder = ref.builder();
+  RequireOf(builder, value.builder());
   const bool scalar = ref.space() == Space::kSmem;
   if (value.dtype() != ref.dtype() ||
       (scalar ? !value.shape().empty() : value.shape() != ref.shape())) {
@@ -387,6 +393,7 @@ Value LoadStrided(const Ref& ref, int64_t start, int64_t count, int64_t stride) 
 void StoreStrided(const Ref& ref, int64_t start, int64_t stride, Value value) {
   Require(value.shape().size() == 2, "StoreStrided: a matrix is needed");
   CheckStrided(ref, start, value.shape()[0], stride);
+  RequireOf(ref.builder(), value.builder());
   if (value.dtype() != ref.dtype() || value.shape()[1] != ref.shape()[1]) {
     Refuse("StoreStrided: " + ToString(value.type()));
   }
@@ -398,6 +405,7 @@ namespace {
 
 std::vector<int> CopyOperands(const char* what, const Ref& source, const Ref& destination,
                               const Ref& semaphore, bool wait) {
+  for (const Ref* ref : {&destination, &semaphore}) RequireOf(source.builder(), ref->builder());
   if (source.shape() != destination.shape() || source.dtype() != destination.dtype()) {
     Refuse(std::string(what) + ": " + ToString(source.dtype()) + " " + ToString(source.shape()) +
            " to " + ToString(destination.dtype()) + " " + ToString(destination.shape()));

@@ -85,7 +85,34 @@ enum class Op : uint8_t {
   kFor,
 };
 
-enum class Comparison : int64_t { kEq, kNe, kLt, kLe, kGt, kGe };
+enum class Comparison : int64_t {
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe
+};  // kNe: of a kernel's integers only
+
+// Of NaN only "not equal" holds.
+template <class T>
+bool Holds(Comparison how, T a, T b) {
+  switch (how) {
+    case Comparison::kEq:
+      return a == b;
+    case Comparison::kNe:
+      return a != b;
+    case Comparison::kLt:
+      return a < b;
+    case Comparison::kLe:
+      return a <= b;
+    case Comparison::kGt:
+      return a > b;
+    case Comparison::kGe:
+      break;
+  }
+  return a >= b;
+}
 
 // Of a matrix product of f32 operands; bf16 operands are multiplied exactly and summed in fp32.
 enum class Precision : int64_t {

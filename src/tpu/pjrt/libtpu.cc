@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -17,33 +18,6 @@ std::string Env(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// <prefix>/lib/python3.*/{site,dist}-packages/libtpu/libtpu.so
-std::string InPython(const std::string& prefix) {
-  std::error_code error;
-  for (fs::directory_iterator it(prefix + "/lib", error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().filename().string().rfind("python3", 0) != 0) continue;
-    for (const char* packages : {"site-packages", "dist-packages"}) {
-      std::string path = (it->path() / packages / "libtpu" / "libtpu.so").string();
-      if (FileExists(path)) return path;
-    }
-  }
-  return "";
-}
-
-// A library that the dynamic linker finds by its name; what it is called there decides nothing else.
-std::string InLibraryPath() {
-  std::vector<std::string> folders = {"/usr/local/lib", "/usr/lib", "/lib"};
-  const std::string list = Env("LD_LIBRARY_PATH") + ":";
-  for (size_t from = 0, to; (to = list.find(':', from)) != std::string::npos; from = to + 1) {
-    if (to > from) folders.insert(folders.begin(), list.substr(from, to - from));
-  }
-  for (const std::string& folder : folders) {
-    if (FileExists(folder + "/libtpu.so")) return folder + "/libtpu.so";
-  }
-  return "";
-}
-
 bool Forced(const std::string& choice, const char* origin, std::string* path, std::string* error) {
   if (!FileExists(choice)) {
     *error = std::string("libtpu: ") + origin + " names '" + choice + "', which is not a file";
@@ -54,6 +28,36 @@ bool Forced(const std::string& choice, const char* origin, std::string* path, st
 }
 
 }  // namespace
+
+std::string LibtpuInPython(const std::string& prefix) {
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (fs::directory_iterator it(prefix + "/lib", error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().filename().string().rfind("python3", 0) == 0) folders.push_back(it->path());
+  }
+  std::sort(folders.begin(), folders.end());
+  for (const fs::path& folder : folders) {
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      std::string path = (folder / packages / "libtpu" / "libtpu.so").string();
+      if (FileExists(path)) return path;
+    }
+  }
+  return "";
+}
+
+std::string LibtpuInPath(const std::string& list) {
+  std::vector<std::string> folders;
+  for (size_t from = 0, to; from < list.size(); from = to + 1) {
+    to = std::min(list.find(':', from), list.size());
+    if (to > from) folders.push_back(list.substr(from, to - from));
+  }
+  folders.insert(folders.end(), {"/usr/local/lib", "/usr/lib", "/lib"});
+  for (const std::string& folder : folders) {
+    if (FileExists(folder + "/libtpu.so")) return folder + "/libtpu.so";
+  }
+  return "";
+}
 
 bool FindLibtpu(const std::string& chosen, std::string* path, std::string* error) {
   if (!chosen.empty()) return Forced(chosen, "the option", path, error);
@@ -69,10 +73,10 @@ bool FindLibtpu(const std::string& chosen, std::string* path, std::string* error
        {Env("VIRTUAL_ENV"), Env("CONDA_PREFIX"), Env("HOME") + "/.local", std::string("/usr/local"),
         std::string("/usr")}) {
     if (prefix.empty()) continue;
-    *path = InPython(prefix);
+    *path = LibtpuInPython(prefix);
     if (!path->empty()) return true;
   }
-  *path = InLibraryPath();
+  *path = LibtpuInPath(Env("LD_LIBRARY_PATH"));
   if (!path->empty()) return true;
   *error =
       "libtpu: not found; run scripts/setup tpu, or 'pip install libtpu' and set KDA_LIBTPU to its "

@@ -12,6 +12,12 @@ namespace kda::tpu {
 // there or not: a forced choice. Returns false, with one line for the user, if there is none.
 bool FindLibtpu(const std::string& chosen, std::string* path, std::string* error);
 
+// Where it looks, empty if it is not there:
+// <prefix>/lib/python3.*/{site,dist}-packages/libtpu/libtpu.so, in the order of the folders' names;
+std::string LibtpuInPython(const std::string& prefix);
+// libtpu.so of the folders of LD_LIBRARY_PATH, in their order, then of the system's.
+std::string LibtpuInPath(const std::string& list);
+
 }  // namespace kda::tpu
 
 #endif  // KDA_TPU_PJRT_LIBTPU_H_

@@ -12,9 +12,12 @@ std::string Short(const std::string& text, size_t length = 400) {
   return text.size() <= length ? text : text.substr(0, length) + "...";
 }
 
+// Of any character: isdigit itself takes no negative one.
+bool IsDigit(char c) { return isdigit(static_cast<unsigned char>(c)) != 0; }
+
 // A log's "F1130 09:25:01.123456  1234 file.cc:12] text" is its text.
 std::string WithoutLogPrefix(const std::string& line) {
-  const bool log = line.size() > 1 && strchr("FEW", line[0]) != nullptr && isdigit(line[1]) != 0;
+  const bool log = line.size() > 1 && strchr("FEW", line[0]) != nullptr && IsDigit(line[1]);
   const size_t bracket = log ? line.find("] ") : std::string::npos;
   return bracket == std::string::npos ? line : line.substr(bracket + 2);
 }
@@ -36,7 +39,7 @@ std::string LastWords(const std::string& text) {
     from = to + 1;
     if (line.find("stack trace") != std::string::npos) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const bool fatal = (line[0] == 'F' && line.size() > 1 && isdigit(line[1]) != 0) ||
+    const bool fatal = (line[0] == 'F' && line.size() > 1 && IsDigit(line[1])) ||
                        line.find("ERROR:") != std::string::npos;
     if (decisive && !fatal) continue;
     decisive = decisive || fatal;

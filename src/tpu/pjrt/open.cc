@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -138,7 +139,9 @@ int CountChips(const std::string& pci, const std::string& dev) {
   if (count > 0) return count;
   // A chip newer than the table, or a sandbox without /sys.
   for (const std::string& name : ListFiles(dev)) {
-    if (name.rfind("accel", 0) == 0 && name.size() > 5 && isdigit(name[5]) != 0) ++count;
+    if (name.rfind("accel", 0) == 0 && name.size() > 5 &&
+        isdigit(static_cast<unsigned char>(name[5])) != 0)
+      ++count;
   }
   return count;
 }

@@ -11,8 +11,8 @@ class Counter {
   Counter(const Program& program, const KernelCounts& counts, Executions* executions)
       : program_(program), counts_(counts), executions_(*executions) {
     for (const Block& block : program.blocks) {
-      if (block.kind == BlockKind::kLoop) loops_.Add(block);
-      if (block.kind == BlockKind::kRegion) regions_.Add(block);
+      if (block.kind == BlockKind::kLoop) ++loops_[block.line];
+      if (block.kind == BlockKind::kRegion) ++regions_[block.line];
     }
   }
 
@@ -26,12 +26,6 @@ class Counter {
       const Block& block = program_.blocks[i];
       std::fill(executions_.bundles.begin() + block.first,
                 executions_.bundles.begin() + block.last + 1, executions_.blocks[i]);
-    }
-    for (const auto& [label, count] : counts_.executions) {
-      if (loops_.labels.count(label) == 0 && regions_.labels.count(label) == 0) {
-        Note("'" + label +
-             "' is not in the schedule: the compiler predicates it or has removed it");
-      }
     }
   }
 
@@ -89,30 +83,14 @@ class Counter {
                : around;
   }
 
-  // Blocks of one kind that share a line or a label, and so its count.
-  struct Sharing {
-    std::map<std::string, int> labels;
-    std::map<int64_t, int> lines;
-    void Add(const Block& block) {
-      ++labels[block.label];
-      ++lines[block.line];
-    }
-  };
-
-  template <typename Key>
-  static bool Look(const std::map<Key, double>& given, const std::map<Key, int>& sharing,
-                   const Key& key, double* count) {
-    const auto it = given.find(key);
-    if (it == given.end()) return false;
-    const auto shared = sharing.find(key);
-    *count = it->second / (shared == sharing.end() ? 1 : shared->second);
-    return true;
-  }
+  using Sharing = std::map<int64_t, int>;  // blocks of one kind by their line
 
   bool Given(const Block& block, const Sharing& sharing, double* count) const {
-    if (block.label.empty()) return false;
-    return Look(counts_.lines, sharing.lines, block.line, count) ||
-           Look(counts_.executions, sharing.labels, block.label, count);
+    const auto it = counts_.lines.find(block.line);
+    if (block.label.empty() || it == counts_.lines.end()) return false;
+    const auto shared = sharing.find(block.line);
+    *count = it->second / (shared == sharing.end() ? 1 : shared->second);
+    return true;
   }
 
   void Note(const std::string& note) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -109,6 +110,14 @@ std::vector<int64_t> Numbers(string_view text) {
   return numbers;
 }
 
+// Text from elsewhere may hold any number: the largest instead of an overflow.
+int64_t Sum(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+int64_t Twice(int64_t a) { return Sum(a, a); }
+
 struct Array {
   int64_t bits = 0;
   std::vector<int64_t> dims;
@@ -151,7 +160,7 @@ int64_t ArrayBytes(const Array& array) {
     for (size_t i = 0; i < tiles.size() && i < order.size(); ++i) {
       const int64_t t = tiles[tiles.size() - 1 - i];
       const auto dim = static_cast<size_t>(order[i]);
-      if (t > 0 && dim < dims.size() && tiles.size() > 1) dims[dim] = (dims[dim] + t - 1) / t * t;
+      if (t > 0 && dim < dims.size() && tiles.size() > 1) dims[dim] = Sum(dims[dim], t - 1) / t * t;
     }
   }
   int64_t bits = array.bits;
@@ -190,7 +199,7 @@ int64_t ParameterBytes(const HloComputation& body, size_t number, int64_t all) {
       if (op.operands[i] != name) continue;
       used = true;
       if (Slices(op.opcode) && i == 0) {
-        sliced += BytesAnywhere(op.result);
+        sliced = Sum(sliced, BytesAnywhere(op.result));
       } else if (op.opcode == "dynamic-update-slice" && i == 0) {
         // updated in place: its other parts are not touched
       } else {
@@ -318,7 +327,7 @@ std::string Attribute(const HloOp& op, const std::string& key) {
 
 int64_t HbmBytes(const std::string& shape) {
   int64_t bytes = 0;
-  for (const Array& array : Arrays(shape)) bytes += ArrayBytes(array);
+  for (const Array& array : Arrays(shape)) bytes = Sum(bytes, ArrayBytes(array));
   return bytes;
 }
 
@@ -338,14 +347,14 @@ int64_t OperationBytes(const HloModule& module, const HloComputation& computatio
   int64_t bytes = ResultBytes(module, op);
   if (op.opcode == "dynamic-update-slice" && op.operands.size() >= 2) {
     const std::string* update = ShapeOf(computation, op.operands[1]);
-    return update != nullptr ? 2 * BytesAnywhere(*update) : bytes;
+    return update != nullptr ? Twice(BytesAnywhere(*update)) : bytes;
   }
-  if (Slices(op.opcode)) return bytes + BytesAnywhere(op.result);
+  if (Slices(op.opcode)) return Sum(bytes, BytesAnywhere(op.result));
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const std::string* shape = ShapeOf(computation, op.operands[i]);
     if (shape == nullptr) continue;
     const int64_t all = HbmBytes(*shape);
-    bytes += body != nullptr && all > 0 ? ParameterBytes(*body, i, all) : all;
+    bytes = Sum(bytes, body != nullptr && all > 0 ? ParameterBytes(*body, i, all) : all);
   }
   return bytes;
 }
@@ -359,14 +368,14 @@ RowMoves FindRowMoves(const HloModule& module, const HloComputation& computation
     todo.pop_back();
     if (current->opcode == "gather") {
       moves.opcode = current->opcode;
-      moves.rows += Elements(current->result) / SliceElements(*current);
-      moves.bytes += 2 * BytesAnywhere(current->result);
+      moves.rows = Sum(moves.rows, Elements(current->result) / SliceElements(*current));
+      moves.bytes = Sum(moves.bytes, Twice(BytesAnywhere(current->result)));
     } else if (current->opcode == "scatter" && current->operands.size() >= 3) {
       const std::string* indices = ShapeOf(*scope, current->operands[1]);
       const std::string* updates = ShapeOf(*scope, current->operands[2]);
       moves.opcode = current->opcode;
-      if (indices != nullptr) moves.rows += Elements(*indices);
-      if (updates != nullptr) moves.bytes += 2 * BytesAnywhere(*updates);
+      if (indices != nullptr) moves.rows = Sum(moves.rows, Elements(*indices));
+      if (updates != nullptr) moves.bytes = Sum(moves.bytes, Twice(BytesAnywhere(*updates)));
     }
     for (const char* key : {"calls", "called_computations"}) {
       const std::string name = Attribute(*current, key);
@@ -403,7 +412,9 @@ int64_t WhileTrips(const HloModule& module, const HloComputation& computation, c
     const std::string& constant = add->operands[static_cast<size_t>(1 - side)];
     if (Constants::Carried(*body, counter, &carried) && carried == index &&
         constants.Value(*body, constant, &step) && step > 0) {
-      return bound <= initial ? 0 : (bound - initial + step - 1) / step;
+      int64_t span = 0;
+      const bool known = bound > initial && !__builtin_sub_overflow(bound, initial, &span);
+      return known ? (span - 1) / step + 1 : 0;
     }
   }
   return 0;
