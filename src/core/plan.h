@@ -88,6 +88,7 @@ struct kda_plan {
   int64_t max_chunks = 0;       // of one sequence
   int64_t sequence_tokens = 0;  // tokens in sequences that are not skipped
   int64_t zero_from = 0;        // rows of o along T from here on belong to no sequence (B = 1)
+  bool bf16_products = false;  // CPU: inputs are bf16 and the kernels multiply them as such
   int32_t heads_per_step = 1;   // value heads per step: head_block
   int32_t workers = 1;          // tasks at a time: the threads that find something to do
   size_t workspace_size = 0;

@@ -72,6 +72,16 @@ int64_t StepsOf(const kda_plan& plan, int64_t live) {
   return heads * std::max(live, static_cast<int64_t>(plan.chunks.size()));
 }
 
+// q, k and v are bf16, and what is asked for has a form with bf16 products.
+bool MultipliesBf16(const kda_plan& plan) {
+  const core::Problem& p = plan.problem;
+  const core::Execution& e = plan.execution;
+  constexpr uint32_t kNeeded = KDA_SWITCH_FUSE | KDA_SWITCH_SAFE_GATE;
+  return getenv("KDA_BF16") && e.isa == KDA_ISA_AVX512 && p.mode == KDA_PREFILL &&
+         (e.switches & kNeeded) == kNeeded && e.solver != KDA_SOLVER_NEUMANN64 && p.dim_k % 32 == 0 &&
+         p.q.dtype == KDA_BF16 && p.v.dtype == KDA_BF16;
+}
+
 void Prepare(kda_plan* plan, std::string* notes) {
   int64_t row_base = 0, live = 0;
   for (core::Sequence& s : plan->sequences) {
@@ -83,6 +93,7 @@ void Prepare(kda_plan* plan, std::string* notes) {
   ChooseHeadsPerStep(live, plan, notes);
   plan->workers =
       static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan, live), 1, plan->execution.threads));
+  plan->bf16_products = MultipliesBf16(*plan);
   const Driver driver = DriverFor(*plan);
   plan->workspace_size = static_cast<size_t>(driver.workspace_floats(*plan)) * sizeof(float);
   *notes += std::string("; ") + driver.name;
@@ -92,7 +103,8 @@ void Prepare(kda_plan* plan, std::string* notes) {
 }
 
 kda_status RunPlan(const kda_plan& plan, const core::Buffers& buffers, kda_error*) {
-  const Run run = {plan, buffers, KernelsFor(plan.execution.isa)};
+  const Run run = {plan, buffers,
+                   plan.bf16_products ? kAvx512Bf16Kernels : KernelsFor(plan.execution.isa)};
   DriverFor(plan).run(run, reinterpret_cast<float*>(buffers.workspace));
   return KDA_OK;
 }

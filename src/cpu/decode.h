@@ -84,7 +84,8 @@ void DecodeToken(const HeadChunk& in, int i, ConstState s, State out) {
     qk_sum = V::Fma(q, k, qk_sum);
   }
   LoadRow<V>(in.v.dtype, in.v.data + i * in.v.stride, in.dim_v, t.v);
-  const float beta = LoadBeta<V>(in, i);
+  LoadBeta<V>(in, i, 1, t.row);
+  const float beta = t.row[0];
   const float qk = V::Sum(qk_sum);
   constexpr int kVecs = 2 * V::kTileVecs;
   int column = 0;

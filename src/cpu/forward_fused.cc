@@ -6,6 +6,10 @@ namespace kda::cpu {
 
 namespace {
 
+Which WhichOf(const kda_plan& plan) {
+  return plan.bf16_products ? Which::kFusedBf16 : Which::kFused;
+}
+
 struct HeadFloats {
   int64_t chunk, state, tiles;
   int64_t total() const { return chunk + 2 * state + tiles; }
@@ -13,7 +17,7 @@ struct HeadFloats {
 
 HeadFloats FloatsPerHead(const kda_plan& plan) {
   const bool unified = (plan.execution.switches & KDA_SWITCH_UNIFIED_LAYOUT) != 0;
-  return {FloatsOf(Which::kFused, DimsOf(plan.problem, kChunkRows)), StateFloats(plan.problem),
+  return {FloatsOf(WhichOf(plan), DimsOf(plan.problem, kChunkRows)), StateFloats(plan.problem),
           unified ? 0 : TileFloats(plan.problem)};
 }
 
@@ -95,7 +99,7 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
   StateCursor states[kMaxHeadsPerStep];
   for (int h = 0; h < heads; ++h) {
     float* const base = scratch + h * floats.total();
-    LayOut(Which::kFused, DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
+    LayOut(WhichOf(plan), DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
     lanes[h].checkpoint_state = base + floats.chunk + floats.state;
     lanes[h].checkpoint = s.checkpoint_begin;
     lanes[h].tiles = base + floats.chunk + 2 * floats.state;

@@ -15,6 +15,7 @@
 #define KDA_CPU_GATE_CUMSUM_H_
 
 #include "cpu/chunk.h"
+#include "cpu/mma/tile.h"
 #include "cpu/vec/math.h"
 #include "cpu/vec/rows.h"
 
@@ -73,7 +74,7 @@ void AddCompensated(typename V::F g, typename V::F* sum, typename V::F* lost) {
 // own prefetching does not follow (prefill of 8192 tokens, 16 heads, AVX-512, Zen 5: 128 to 110 ms).
 template <class V>
 void PrefetchRow(const Rows& rows, int i, int dim) {
-  const char* const row = rows.data + (i + kChunkRows) * rows.stride;
+  const char* const row = rows.data + i * rows.stride;
   for (int b = 0; b < dim * SizeOf(rows.dtype); b += 64) __builtin_prefetch(row + b, 0, 2);
 }
 
@@ -81,11 +82,15 @@ template <class V>
 void GateCumsum(const HeadChunk& in, const ChunkBuffers& buf) {
   const int ld = buf.ldk;
   for (int i = 0; i < in.rows; ++i) {
-    if (in.more_rows > i) {
-      PrefetchRow<V>(in.g, i, in.dim_k);
+    if (!kBf16Products<V> && in.more_rows > i) {
+      PrefetchRow<V>(in.g, i+64, in.dim_k);
+      PrefetchRow<V>(in.q, i+64, in.dim_k);
+      PrefetchRow<V>(in.k, i+64, in.dim_k);
+      PrefetchRow<V>(in.v, i+64, in.dim_v);
+    }
+    if (kBf16Products<V>) {
       PrefetchRow<V>(in.q, i, in.dim_k);
       PrefetchRow<V>(in.k, i, in.dim_k);
-      PrefetchRow<V>(in.v, i, in.dim_v);
     }
     const int64_t at = static_cast<int64_t>(i) * ld;
     ActivateGateRow<V>(in, i, buf.row, buf.g + at);
@@ -96,13 +101,13 @@ void GateCumsum(const HeadChunk& in, const ChunkBuffers& buf) {
       const typename V::F decay = Exp<V>(g);
       typename V::F prefix = decay, sum = g, lost = V::Zero();
       if (!first) {
-        prefix = V::Mul(V::Load(buf.prefix + at - ld + c), decay);
+        if constexpr (!kBf16Products<V>) prefix = V::Mul(V::Load(buf.prefix + at - ld + c), decay);
         sum = V::Load(buf.block_log + block + c);
         lost = V::Load(buf.block_lost + block + c);
         AddCompensated<V>(g, &sum, &lost);
       }
       V::Store(buf.decay + at + c, decay);
-      V::Store(buf.prefix + at + c, prefix);
+      if constexpr (!kBf16Products<V>) V::Store(buf.prefix + at + c, prefix);
       V::Store(buf.block_log + block + c, sum);
       V::Store(buf.block_lost + block + c, lost);
       if (last || i == in.rows - 1) V::Store(buf.block_decay + block + c, Exp<V>(sum, lost));

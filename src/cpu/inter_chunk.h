@@ -17,13 +17,60 @@
 
 namespace kda::cpu {
 
-// v_new[i] <- factor[i] (v_new[i] - left[i] S)
+// s_pairs [K / 2, V]: the state in bf16, rows 2 c and 2 c + 1 in pairs.
 template <class V>
-struct SubtractReadBody {
-  const float* left;  // [rows, K]
+void PackState(ConstState s, const ChunkBuffers& buf) {
+  for (int c = 0; c < buf.ldk; c += 2) {
+    const float* const row = s.data + c * s.ld;
+    float* const pairs = buf.s_pairs + int64_t{c / 2} * buf.ldv;
+    for (int v = 0; v < buf.ldv; v += V::kLanes) {
+      V::Store(pairs + v, V::Pairs(V::Load(row + v), V::Load(row + s.ld + v)));
+    }
+  }
+}
+
+// A [64, K] S, as fp32 rows and state or as bf16 rows and pairs.
+template <class V>
+struct StateRead {
+  const float* left;
   int64_t ldk;
   int dim_k;
   ConstState s;
+
+  template <int MR, int NV>
+  void Add(int i, int column, Tile<V, MR, NV>* tile) const {
+    if constexpr (kBf16Products<V>) {
+      const int pairs = static_cast<int>(ldk / 2);
+      tile->DotAdd(left + i * ldk / 2, ldk / 2, s.data + column, s.ld, pairs);
+    } else {
+      tile->MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k);
+    }
+  }
+};
+
+// Of the chunk's keys (k e^G) and queries (q e^G).
+template <class V>
+StateRead<V> ReadByKeys(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
+  if constexpr (kBf16Products<V>) {
+    const float* const keys = buf.qk_chunk + int64_t{kChunkRows} * buf.ldk / 2;
+    return {keys, buf.ldk, in.dim_k, {buf.s_pairs, buf.ldv}};
+  } else {
+    return {buf.kh, buf.ldk, in.dim_k, s};
+  }
+}
+template <class V>
+StateRead<V> ReadByQueries(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
+  if constexpr (kBf16Products<V>) {
+    return {buf.qk_chunk, buf.ldk, in.dim_k, {buf.s_pairs, buf.ldv}};
+  } else {
+    return {buf.qh, buf.ldk, in.dim_k, s};
+  }
+}
+
+// v_new[i] <- factor[i] (v_new[i] - left[i] S)
+template <class V>
+struct SubtractReadBody {
+  StateRead<V> read;
   float* v_new;
   int64_t ldv;
   const float* factor;  // nullptr: 1
@@ -32,7 +79,7 @@ struct SubtractReadBody {
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
     tile.Zero();
-    tile.MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k);
+    read.Add(i, column, &tile);
     for (int r = 0; r < MR; ++r) {
       const typename V::F f = V::Set(factor == nullptr ? 1.0f : factor[i + r]);
       for (int n = 0; n < NV; ++n) {
@@ -48,8 +95,9 @@ void DeltaRule(const HeadChunk& in, const ChunkBuffers& buf, ConstState s, Solve
   for (int i = 0; i < in.rows; ++i) {
     LoadRow<V>(in.v.dtype, in.v.data + i * in.v.stride, in.dim_v, buf.v_new + int64_t{i} * buf.ldv);
   }
+  if constexpr (kBf16Products<V>) PackState<V>(s, buf);
   ForEachTile<V>(in.rows, buf.ldv,
-                 SubtractReadBody<V>{buf.kh, buf.ldk, in.dim_k, s, buf.v_new, buf.ldv, buf.beta});
+                 SubtractReadBody<V>{ReadByKeys<V>(in, buf, s), buf.v_new, buf.ldv, buf.beta});
   Solve<V>(solver, buf, buf.v_new, buf.ldv, in.rows);
 }
 
@@ -59,7 +107,7 @@ void DeltaRuleUW(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
     V::Store(buf.v_new + c, V::Load(buf.u + c));
   }
   ForEachTile<V>(in.rows, buf.ldv,
-                 SubtractReadBody<V>{buf.w, buf.ldk, in.dim_k, s, buf.v_new, buf.ldv, nullptr});
+                 SubtractReadBody<V>{{buf.w, buf.ldk, in.dim_k, s}, buf.v_new, buf.ldv, nullptr});
 }
 
 // kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own decay

@@ -53,23 +53,26 @@ void LoadKeyRow(const HeadChunk& in, const Rows& rows, int i, float* dst) {
   if (in.qk_l2norm) L2Normalize<V>(dst, PadTo16<V>(in.dim_k));
 }
 
+// beta of tokens [first, first + count) to beta[0, count), which has room for a multiple of 16.
 template <class V>
-float LoadBeta(const HeadChunk& in, int i) {
-  const float beta = LoadScalar<V>(in.beta.dtype, in.beta.data + i * in.beta.stride);
-  if (!in.beta_logits) return beta;
-  alignas(64) float lanes[V::kLanes];
-  V::Store(lanes, Sigmoid<V>(V::Set(beta)));
-  return lanes[0];
+void LoadBeta(const HeadChunk& in, int first, int count, float* beta) {
+  const char* const data = in.beta.data + first * in.beta.stride;
+  for (int i = 0; i < count; ++i) {
+    beta[i] = LoadScalar<V>(in.beta.dtype, data + i * in.beta.stride);
+  }
+  if (!in.beta_logits) return;
+  for (int i = count; i % kDimAlign != 0; ++i) beta[i] = 0.0f;
+  for (int i = 0; i < count; i += V::kLanes) V::Store(beta + i, Sigmoid<V>(V::Load(beta + i)));
 }
 
 // q, k, beta, and qh, kh relative to the start of each row's 16-row block.
 template <class V>
 void LoadQueriesAndKeys(const HeadChunk& in, const ChunkBuffers& buf) {
+  LoadBeta<V>(in, 0, in.rows, buf.beta);
   for (int i = 0; i < in.rows; ++i) {
     const int64_t at = static_cast<int64_t>(i) * buf.ldk;
     LoadKeyRow<V>(in, in.q, i, buf.q + at);
     LoadKeyRow<V>(in, in.k, i, buf.k + at);
-    buf.beta[i] = LoadBeta<V>(in, i);
     for (int c = 0; c < buf.ldk; c += V::kLanes) {
       const typename V::F prefix = V::Load(buf.prefix + at + c);
       V::Store(buf.qh + at + c, V::Mul(V::Load(buf.q + at + c), prefix));

@@ -31,6 +31,7 @@ struct Kernels {
 extern const Kernels kBaselineKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
+extern const Kernels kAvx512Bf16Kernels;
 
 }  // namespace kda::cpu
 

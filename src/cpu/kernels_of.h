@@ -8,6 +8,7 @@
 #include "cpu/gate_cumsum.h"
 #include "cpu/inter_chunk.h"
 #include "cpu/intra_chunk.h"
+#include "cpu/intra_chunk_bf16.h"
 #include "cpu/kernels.h"
 #include "cpu/output.h"
 #include "cpu/solve.h"
@@ -16,9 +17,18 @@
 namespace kda::cpu {
 
 template <class V>
+constexpr auto IntraChunkOf() {
+  if constexpr (kBf16Products<V>) {
+    return IntraChunkBf16<V>;
+  } else {
+    return IntraChunkProducts<V>;
+  }
+}
+
+template <class V>
 constexpr Kernels KernelsOf() {
   return {GateCumsum<V>,
-          IntraChunkProducts<V>,
+          IntraChunkOf<V>(),
           IntraChunkElementwise<V>,
           SolveUW<V>,
           DeltaRule<V>,

@@ -5,6 +5,7 @@
 #define KDA_CPU_OUTPUT_H_
 
 #include "cpu/chunk.h"
+#include "cpu/inter_chunk.h"
 #include "cpu/mma/tile.h"
 #include "cpu/vec/rows.h"
 
@@ -14,14 +15,19 @@ template <class V>
 struct OutputBody {
   const HeadChunk& in;
   const ChunkBuffers& buf;
-  ConstState s;
+  StateRead<V> read;
 
   template <int MR, int NV>
   void Run(int i, int column) const {
     if (column >= in.dim_v) return;  // the padding of a small dim_v can fill whole tiles
     Tile<V, MR, NV> tile;
     tile.Zero();
-    tile.MultiplyAdd({buf.qh + i * int64_t{buf.ldk}, buf.ldk, 1}, s.data + column, s.ld, in.dim_k);
+    if (kBf16Products<V> && column == 0) {
+      for (int r = i; r < i + MR && r < in.more_rows; ++r) {
+        PrefetchRow<V>(in.g, r + kChunkRows, in.dim_k);
+      }
+    }
+    read.Add(i, column, &tile);
     const float* aqk = buf.aqk + i * kChunkRows;
     tile.MultiplyAdd({aqk, kChunkRows, 1}, buf.v_new + column, buf.ldv, i);
     tile.MultiplyAddLower({aqk + i, kChunkRows, 1}, buf.v_new + i * int64_t{buf.ldv} + column,
@@ -29,6 +35,13 @@ struct OutputBody {
     const typename V::F scale = V::Set(in.scale);
     constexpr int kWidth = NV * V::kLanes;
     const int count = in.dim_v - column < kWidth ? in.dim_v - column : kWidth;
+    if (in.o_dtype == DType::kBF16 && count == kWidth) {  // as StoreRow, without a row in memory
+      for (int r = 0; r < MR; ++r) {
+        auto* const o = reinterpret_cast<uint16_t*>(in.o + (i + r) * in.o_stride) + column;
+        for (int n = 0; n < NV; ++n) V::StoreBf16(o + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
+      }
+      return;
+    }
     for (int r = 0; r < MR; ++r) {
       alignas(64) float row[kWidth];
       for (int n = 0; n < NV; ++n) V::Store(row + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
@@ -40,7 +53,7 @@ struct OutputBody {
 
 template <class V>
 void Output(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
-  ForEachTile<V>(in.rows, buf.ldv, OutputBody<V>{in, buf, s});
+  ForEachTile<V>(in.rows, buf.ldv, OutputBody<V>{in, buf, ReadByQueries<V>(in, buf, s)});
 }
 
 }  // namespace kda::cpu

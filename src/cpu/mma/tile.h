@@ -10,6 +10,10 @@
 
 namespace kda::cpu {
 
+// Whether an instruction set multiplies bf16 operands (vec/avx512_bf16.h) where accuracy allows.
+template <class V>
+inline constexpr bool kBf16Products = false;
+
 // A left operand: element (row, s) at data[row * row_stride + s * sum_stride].
 struct Left {
   const float* data;
@@ -36,6 +40,19 @@ struct Tile {
       for (int i = 0; i < MR; ++i) {
         const typename V::F av = V::Set(pa[i * a.row_stride]);
         for (int j = 0; j < NV; ++j) c[i][j] = V::Fma(av, bv[j], c[i][j]);
+      }
+    }
+  }
+
+  // C += A B for bf16 operands: row i of A is `pairs` pairs from a + i * row_stride, B has a row of
+  // pairs per pair summed.
+  void DotAdd(const float* a, int64_t row_stride, const float* b, int64_t ldb, int pairs) {
+    for (int s = 0; s < pairs; ++s, ++a, b += ldb) {
+      typename V::F bv[NV];
+      for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
+      for (int i = 0; i < MR; ++i) {
+        const typename V::F av = V::SetPair(a + i * row_stride);
+        for (int j = 0; j < NV; ++j) c[i][j] = V::Dot(av, bv[j], c[i][j]);
       }
     }
   }

@@ -92,11 +92,17 @@ void RoundToBf16(const float* src, float* dst, int count) {
 
 template <class V>
 float LoadScalar(DType dtype, const char* src) {
-  alignas(64) char element[64] = {};
-  for (int b = 0; b < SizeOf(dtype); ++b) element[b] = src[b];
-  alignas(64) float row[kDimAlign];
-  LoadRow<V>(dtype, element, 1, row);
-  return row[0];
+  if (dtype == DType::kF16) {
+    alignas(64) float row[kDimAlign];
+    LoadRow<V>(dtype, src, 1, row);
+    return row[0];
+  }
+  uint32_t bits = 0;
+  __builtin_memcpy(&bits, src, dtype == DType::kBF16 ? 2 : 4);
+  if (dtype == DType::kBF16) bits <<= 16;
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
 }
 
 }  // namespace kda::cpu
