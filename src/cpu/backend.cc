@@ -1,14 +1,16 @@
 // The CPU backend: picks the kernels and the driver, sizes the workspace, runs.
 #include <algorithm>
 #include <string>
+#include <cstdlib>
 
 #include "core/plan.h"
 #include "cpu/forward.h"
 
 namespace kda::cpu {
 
-const Kernels& KernelsFor(kda_isa isa) {
-  switch (isa) {
+const Kernels& KernelsFor(const kda_plan& plan) {
+  if (plan.bf16_products) return getenv("KDA_AMX") ? kAmxKernels : kAvx512Bf16Kernels;
+  switch (plan.execution.isa) {
     case KDA_ISA_AVX512:
       return kAvx512Kernels;
     case KDA_ISA_AVX2:
@@ -103,8 +105,7 @@ void Prepare(kda_plan* plan, std::string* notes) {
 }
 
 kda_status RunPlan(const kda_plan& plan, const core::Buffers& buffers, kda_error*) {
-  const Run run = {plan, buffers,
-                   plan.bf16_products ? kAvx512Bf16Kernels : KernelsFor(plan.execution.isa)};
+  const Run run = {plan, buffers, KernelsFor(plan)};
   DriverFor(plan).run(run, reinterpret_cast<float*>(buffers.workspace));
   return KDA_OK;
 }

@@ -11,7 +11,7 @@ namespace kda::cpu {
 enum Stage : unsigned { kGateCumsum = 1, kIntraChunk = 2, kInterChunk = 4, kOutput = 8 };
 
 // The forms that have a buffer.
-enum Use { kAlways, kFp32Products, kBf16Products, kStaged };
+enum Use { kAlways, kFp32Operands, kBf16Operands, kSplitOperands, kStaged };
 
 struct BufferRow {
   float* ChunkBuffers::*member;
@@ -22,7 +22,7 @@ struct BufferRow {
   Use use;
 };
 
-inline constexpr int kBufferRows = 25;
+inline constexpr int kBufferRows = 29;
 extern const BufferRow kBufferTable[kBufferRows];
 
 struct ChunkDims {
@@ -33,6 +33,7 @@ struct ChunkDims {
 enum class Which {
   kFused,       // one pass, fp32 products
   kFusedBf16,   // one pass, bf16 products
+  kFusedSplit,  // one pass, bf16 products and split ones
   kStagedAll,   // four stages (fp32 products)
   kStagedKept,  // those kept between stages
   kStagedLocal  // the others

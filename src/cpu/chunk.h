@@ -84,6 +84,11 @@ struct ChunkBuffers {
   float* qk_chunk = nullptr;  // [2, 64, K] q e^G and k e^G
   float* keys = nullptr;  // [4, K / 2, 64] pairs of channels: for each row block, the keys up to its
                           // end relative to its start, times shift_down
+  // The same where fp32 products are split (kSplitProducts): high parts, then low parts
+  float* aqk_split = nullptr;  // [2, 64, 64] bf16
+  float* l_split = nullptr;    // [2, 64, 64] bf16
+  float* kg_split = nullptr;   // [2, K, 64] bf16, kg transposed
+  float* v_split = nullptr;    // [2, 32, V] pairs of rows of v_new; rows that do not exist are zeros
   float* solve_scratch = nullptr;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
   float* kg = nullptr;     // [64, K] k e^(G[last] - G), over kh

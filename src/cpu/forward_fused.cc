@@ -6,10 +6,6 @@ namespace kda::cpu {
 
 namespace {
 
-Which WhichOf(const kda_plan& plan) {
-  return plan.bf16_products ? Which::kFusedBf16 : Which::kFused;
-}
-
 struct HeadFloats {
   int64_t chunk, state, tiles;
   int64_t total() const { return chunk + 2 * state + tiles; }
@@ -17,7 +13,7 @@ struct HeadFloats {
 
 HeadFloats FloatsPerHead(const kda_plan& plan) {
   const bool unified = (plan.execution.switches & KDA_SWITCH_UNIFIED_LAYOUT) != 0;
-  return {FloatsOf(WhichOf(plan), DimsOf(plan.problem, kChunkRows)), StateFloats(plan.problem),
+  return {FloatsOf(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows)), StateFloats(plan.problem),
           unified ? 0 : TileFloats(plan.problem)};
 }
 
@@ -99,7 +95,7 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
   StateCursor states[kMaxHeadsPerStep];
   for (int h = 0; h < heads; ++h) {
     float* const base = scratch + h * floats.total();
-    LayOut(WhichOf(plan), DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
+    LayOut(run.kernels.buffers, DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
     lanes[h].checkpoint_state = base + floats.chunk + floats.state;
     lanes[h].checkpoint = s.checkpoint_begin;
     lanes[h].tiles = base + floats.chunk + 2 * floats.state;
@@ -137,6 +133,7 @@ void RunFused(const Run& run, float* workspace) {
           [&](int64_t i, int32_t worker) {
             const core::Sequence& s = plan.sequences[static_cast<size_t>(i / blocks)];
             if (s.skip) return;
+            const KernelSession session(run.kernels);
             const int64_t head = i % blocks * step;
             const int64_t count = head + step <= heads ? step : heads - head;
             RunHeads(run, s, static_cast<int>(head), static_cast<int>(count),

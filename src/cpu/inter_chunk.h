@@ -37,11 +37,13 @@ struct StateRead {
   int dim_k;
   ConstState s;
 
+  PairProduct Product(int i, int column) const {
+    return {left + i * ldk / 2, ldk / 2, s.data + column, s.ld, static_cast<int>(ldk / 2)};
+  }
   template <int MR, int NV>
   void Add(int i, int column, Tile<V, MR, NV>* tile) const {
     if constexpr (kBf16Products<V>) {
-      const int pairs = static_cast<int>(ldk / 2);
-      tile->DotAdd(left + i * ldk / 2, ldk / 2, s.data + column, s.ld, pairs);
+      tile->DotAdd(Product(i, column));
     } else {
       tile->MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k);
     }
@@ -98,7 +100,7 @@ void DeltaRule(const HeadChunk& in, const ChunkBuffers& buf, ConstState s, Solve
   if constexpr (kBf16Products<V>) PackState<V>(s, buf);
   ForEachTile<V>(in.rows, buf.ldv,
                  SubtractReadBody<V>{ReadByKeys<V>(in, buf, s), buf.v_new, buf.ldv, buf.beta});
-  Solve<V>(solver, buf, buf.v_new, buf.ldv, in.rows);
+  SolveValues<V>(solver, buf, in.rows);
 }
 
 template <class V>
@@ -146,14 +148,35 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
   }
 }
 
+// kg_split: kg of the first `rows` rows, transposed, zeros up to the next multiple of 16.
+template <class V>
+void SplitKeys(const ChunkBuffers& buf, int rows) {
+  constexpr int kPairs = kChunkRows / 2;
+  const int64_t low = int64_t{kPairs} * buf.ldk;
+  for (int start = 0; start < rows; start += 2 * V::kLanes) {  // 16 pairs of rows
+    for (int c = 0; c < buf.ldk; c += V::kLanes) {
+      alignas(64) float high_pairs[V::kLanes * V::kLanes], low_pairs[V::kLanes * V::kLanes];
+      for (int p = 0; p < V::kLanes; ++p) {
+        const int i = start + 2 * p;
+        const float* const row = buf.kg + int64_t{i} * buf.ldk + c;
+        const typename V::F first = i < rows ? V::Load(row) : V::Zero();
+        const typename V::F second = i + 1 < rows ? V::Load(row + buf.ldk) : V::Zero();
+        const typename V::F high1 = V::Top(first), high2 = V::Top(second);
+        V::Store(high_pairs + p * V::kLanes, V::Pairs(high1, high2));
+        V::Store(low_pairs + p * V::kLanes, V::Pairs(V::Sub(first, high1), V::Sub(second, high2)));
+      }
+      float* const at = buf.kg_split + int64_t{c} * kPairs + start / 2;
+      V::Transpose(high_pairs, V::kLanes, at, kPairs);
+      V::Transpose(low_pairs, V::kLanes, at + low, kPairs);
+    }
+  }
+}
+
 // out[c] = S[c] hi[c] + (S[c] lo[c] + sum_j kg[j, c] v_new[j]), in this order: DecodeColumns (decode.h)
 // gives a chunk of one row the same bits.
 template <class V>
 struct AdvanceBody {
-  const float* kg;
-  int64_t ldk;
-  const float* v_new;
-  int64_t ldv;
+  const ChunkBuffers& buf;
   int rows;
   const float *hi, *lo;
   ConstState in;
@@ -168,7 +191,15 @@ struct AdvanceBody {
         tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
       }
     }
-    tile.MultiplyAdd({kg + c, 1, ldk}, v_new + column, ldv, rows);
+    if constexpr (kSplitProducts<V>) {
+      constexpr int64_t kPairs = kChunkRows / 2;
+      const int pairs = (rows + kBlockRows - 1) / kBlockRows * (kBlockRows / 2);
+      const SplitProduct product({buf.kg_split + c * kPairs, kPairs, buf.v_split + column, buf.ldv,
+                                  pairs}, kPairs * buf.ldk, kPairs * buf.ldv);
+      tile.DotAdd(product.parts, 3);
+    } else {
+      tile.MultiplyAdd({buf.kg + c, 1, buf.ldk}, buf.v_new + column, buf.ldv, rows);
+    }
     for (int r = 0; r < MR; ++r) {
       const typename V::F h = V::Set(hi[c + r]);
       for (int n = 0; n < NV; ++n) {
@@ -184,8 +215,16 @@ template <class V>
 void AdvanceState(const ChunkBuffers& buf, int dim_k, int rows, ConstState in, State out) {
   alignas(64) float hi[kMaxDimPadded], lo[kMaxDimPadded];
   DecayKeysToEnd<V>(buf, rows, hi, lo);
-  ForEachTile<V>(dim_k, buf.ldv,
-                 AdvanceBody<V>{buf.kg, buf.ldk, buf.v_new, buf.ldv, rows, hi, lo, in, out});
+  // A row after `rows` in the same 16 (of a checkpoint) must not count.
+  const int cut = rows % kBlockRows;
+  if constexpr (kSplitProducts<V>) {
+    SplitKeys<V>(buf, rows);
+    if (cut != 0) SplitValues<V>(buf, rows - cut, rows);
+  }
+  ForEachTile<V>(dim_k, buf.ldv, AdvanceBody<V>{buf, rows, hi, lo, in, out});
+  if constexpr (kSplitProducts<V>) {
+    if (cut != 0) SplitValues<V>(buf, rows - cut, rows - cut + kBlockRows);
+  }
 }
 
 }  // namespace kda::cpu

@@ -137,6 +137,15 @@ class OperandColumns {
   const bool loaded_;
 };
 
+// x as a sum of two bf16, good to 17 bits, to element `at` of the two [64, 64] halves of `split`.
+template <class V>
+void StoreSplit(float* split, int at, typename V::F x) {
+  auto* const high = reinterpret_cast<uint16_t*>(split) + at;
+  const typename V::F top = V::Top(x);
+  V::StoreBf16(high, top);
+  V::StoreBf16(high + kChunkRows * kChunkRows, V::Sub(x, top));
+}
+
 // One row block of Aqk or L: rows of `left` times `keys`.
 template <class V>
 struct DotStripBody {
@@ -144,17 +153,21 @@ struct DotStripBody {
   int64_t ldk;
   const float* keys;  // [K / 2, 64] pairs
   float* out;         // row i at out + i * 64
+  float* split;       // [2, 64, 64] bf16, row i at split + i * 32
   const float* beta;  // nullptr: 1
 
   template <int MR, int NV>
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
     tile.Zero();
-    tile.DotAdd(left + i * ldk / 2, ldk / 2, keys + column, kChunkRows, static_cast<int>(ldk / 2));
+    tile.DotAdd({left + i * ldk / 2, ldk / 2, keys + column, kChunkRows, static_cast<int>(ldk / 2)});
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
       for (int j = 0; j < NV; ++j) {
-        V::Store(out + (i + r) * kChunkRows + column + j * V::kLanes, V::Mul(factor, tile.c[r][j]));
+        const int at = (i + r) * kChunkRows + column + j * V::kLanes;
+        const typename V::F x = V::Mul(factor, tile.c[r][j]);
+        V::Store(out + at, x);
+        if constexpr (kSplitProducts<V>) StoreSplit<V>(split, at, x);
       }
     }
   }
@@ -181,10 +194,11 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
     const int columns = in.gate.diagonal_products ? start + kBlockRows : start;
     const float* const keys = buf.keys + (start / kBlockRows) * ld / 2 * kChunkRows;
     DotStripBody<V> strip = {buf.qk_block + start * ld / 2, ld, keys, buf.aqk + start * kChunkRows,
-                             nullptr};
+                             buf.aqk_split + start * kChunkRows / 2, nullptr};
     ForEachTile<V>(end - start, columns, strip);
     strip.left = buf.qk_block + (kChunkRows + start) * ld / 2;
     strip.out = buf.l + start * kChunkRows;
+    strip.split = buf.l_split + start * kChunkRows / 2;
     strip.beta = buf.beta + start;
     ForEachTile<V>(end - start, columns, strip);
     if (!in.gate.diagonal_products) DiagonalBlock<V>(buf, start, end);

@@ -3,16 +3,22 @@
 #ifndef KDA_CPU_KERNELS_H_
 #define KDA_CPU_KERNELS_H_
 
+#include "cpu/buffers.h"
 #include "cpu/chunk.h"
 #include "cpu/state_io.h"
 
 namespace kda::cpu {
 
 struct Kernels {
+  Which buffers;  // of the one pass
+  // Around every use on a thread; nullptr: nothing to do.
+  void (*enter)();
+  void (*leave)();
   // Stage gate_cumsum: g -> g, decay, prefix, the block sums.
   void (*gate_cumsum)(const HeadChunk&, const ChunkBuffers&);
   // Stage intra_chunk: q, k, beta -> aqk, l, qh, kh (and the loaded q, k, beta).
   void (*intra_chunk_products)(const HeadChunk&, const ChunkBuffers&);
+  // These four only with fp32 operands: nullptr where products take bf16.
   void (*intra_chunk_elementwise)(const HeadChunk&, const ChunkBuffers&);
   void (*solve_uw)(const HeadChunk&, const ChunkBuffers&, Solver);
   // Stage inter_chunk: v (or u, w) and the state -> v_new; the state after `rows` rows.
@@ -32,6 +38,7 @@ extern const Kernels kBaselineKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx512Bf16Kernels;
+extern const Kernels kAmxKernels;
 
 }  // namespace kda::cpu
 

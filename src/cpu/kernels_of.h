@@ -17,28 +17,31 @@
 namespace kda::cpu {
 
 template <class V>
-constexpr auto IntraChunkOf() {
-  if constexpr (kBf16Products<V>) {
-    return IntraChunkBf16<V>;
-  } else {
-    return IntraChunkProducts<V>;
-  }
-}
-
-template <class V>
 constexpr Kernels KernelsOf() {
-  return {GateCumsum<V>,
-          IntraChunkOf<V>(),
-          IntraChunkElementwise<V>,
-          SolveUW<V>,
-          DeltaRule<V>,
-          DeltaRuleUW<V>,
-          AdvanceState<V>,
-          Output<V>,
-          DecodeToken<V>,
-          LoadState<V>,
-          StoreState<V>,
-          RoundStateToBf16<V>};
+  Kernels kernels = {};
+  kernels.gate_cumsum = GateCumsum<V>;
+  kernels.delta_rule = DeltaRule<V>;
+  kernels.advance_state = AdvanceState<V>;
+  kernels.output = Output<V>;
+  kernels.decode_token = DecodeToken<V>;
+  kernels.load_state = LoadState<V>;
+  kernels.store_state = StoreState<V>;
+  kernels.round_state_to_bf16 = RoundStateToBf16<V>;
+  if constexpr (kBf16Products<V>) {
+    kernels.buffers = kSplitProducts<V> ? Which::kFusedSplit : Which::kFusedBf16;
+    kernels.intra_chunk_products = IntraChunkBf16<V>;
+  } else {
+    kernels.buffers = Which::kFused;
+    kernels.intra_chunk_products = IntraChunkProducts<V>;
+    kernels.intra_chunk_elementwise = IntraChunkElementwise<V>;
+    kernels.solve_uw = SolveUW<V>;
+    kernels.delta_rule_uw = DeltaRuleUW<V>;
+  }
+  if constexpr (kSplitProducts<V>) {
+    kernels.enter = V::Enter;
+    kernels.leave = V::Leave;
+  }
+  return kernels;
 }
 
 }  // namespace kda::cpu

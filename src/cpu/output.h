@@ -27,22 +27,30 @@ struct OutputBody {
         PrefetchRow<V>(in.g, r + kChunkRows, in.dim_k);
       }
     }
-    read.Add(i, column, &tile);
     const float* aqk = buf.aqk + i * kChunkRows;
-    tile.MultiplyAdd({aqk, kChunkRows, 1}, buf.v_new + column, buf.ldv, i);
+    if constexpr (kSplitProducts<V>) {
+      const SplitProduct within = TimesValues(buf, buf.aqk_split, i, column, i);
+      const PairProduct products[] = {read.Product(i, column), within.parts[0], within.parts[1],
+                                      within.parts[2]};
+      tile.DotAdd(products, 4);
+    } else {
+      read.Add(i, column, &tile);
+      tile.MultiplyAdd({aqk, kChunkRows, 1}, buf.v_new + column, buf.ldv, i);
+    }
     tile.MultiplyAddLower({aqk + i, kChunkRows, 1}, buf.v_new + i * int64_t{buf.ldv} + column,
                           buf.ldv);
     const typename V::F scale = V::Set(in.scale);
     constexpr int kWidth = NV * V::kLanes;
     const int count = in.dim_v - column < kWidth ? in.dim_v - column : kWidth;
+    const int rows = MR < in.rows - i ? MR : in.rows - i;
     if (in.o_dtype == DType::kBF16 && count == kWidth) {  // as StoreRow, without a row in memory
-      for (int r = 0; r < MR; ++r) {
+      for (int r = 0; r < rows; ++r) {
         auto* const o = reinterpret_cast<uint16_t*>(in.o + (i + r) * in.o_stride) + column;
         for (int n = 0; n < NV; ++n) V::StoreBf16(o + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
       }
       return;
     }
-    for (int r = 0; r < MR; ++r) {
+    for (int r = 0; r < rows; ++r) {
       alignas(64) float row[kWidth];
       for (int n = 0; n < NV; ++n) V::Store(row + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
       char* const o = in.o + (i + r) * in.o_stride + int64_t{column} * SizeOf(in.o_dtype);

@@ -13,6 +13,20 @@ namespace kda::cpu {
 // Whether an instruction set multiplies bf16 operands (vec/avx512_bf16.h) where accuracy allows.
 template <class V>
 inline constexpr bool kBf16Products = false;
+// Whether it does so much faster than fp32 products that operands which need more than bf16 go as
+// sums of two bf16, `split` (mma/amx.h).
+template <class V>
+inline constexpr bool kSplitProducts = false;
+
+// A product of bf16 operands: row i of A is `pairs` pairs from a + i * row_stride, B has one row of
+// pairs per pair summed. Pairs are 32 bits, strides in pairs.
+struct PairProduct {
+  const float* a;
+  int64_t row_stride;
+  const float* b;
+  int64_t ldb;
+  int pairs;
+};
 
 // A left operand: element (row, s) at data[row * row_stride + s * sum_stride].
 struct Left {
@@ -44,14 +58,17 @@ struct Tile {
     }
   }
 
-  // C += A B for bf16 operands: row i of A is `pairs` pairs from a + i * row_stride, B has a row of
-  // pairs per pair summed.
-  void DotAdd(const float* a, int64_t row_stride, const float* b, int64_t ldb, int pairs) {
-    for (int s = 0; s < pairs; ++s, ++a, b += ldb) {
+  // C += the products, one after the other.
+  void DotAdd(const PairProduct* products, int count) {
+    for (int t = 0; t < count; ++t) DotAdd(products[t]);
+  }
+  void DotAdd(const PairProduct& p) {
+    const float *a = p.a, *b = p.b;
+    for (int s = 0; s < p.pairs; ++s, ++a, b += p.ldb) {
       typename V::F bv[NV];
       for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
       for (int i = 0; i < MR; ++i) {
-        const typename V::F av = V::SetPair(a + i * row_stride);
+        const typename V::F av = V::SetPair(a + i * p.row_stride);
         for (int j = 0; j < NV; ++j) c[i][j] = V::Dot(av, bv[j], c[i][j]);
       }
     }
@@ -99,7 +116,7 @@ void ForEachRowTile(int rows, int column, Body& body) {
 }
 
 template <class V, class Body>
-void ForEachTile(int rows, int cols, Body body) {
+void ForEachTileInRegisters(int rows, int cols, Body& body) {
   constexpr int kMR = V::kTileRows, kNV = V::kTileVecs;
   static_assert(kMR <= 6 && kNV <= 4, "extend the remainder cases");
   int column = 0;
@@ -116,6 +133,30 @@ void ForEachTile(int rows, int cols, Body body) {
   if (rest == 1) ForEachRowTile<V, kMR, 1>(rows, column, body);
 }
 
+// Where rows come in 16s (Amx) the last ones are computed whether they exist or not: the buffers have
+// room for them, the caller's memory has not.
+template <class V, class Body>
+void ForEachTileOf16(int rows, int cols, Body& body) {
+  for (int i = 0; i < rows; i += 16) {
+    int column = 0;
+    for (; column + 4 * V::kLanes <= cols; column += 4 * V::kLanes) {
+      body.template Run<16, 4>(i, column);
+    }
+    const int rest = (cols - column) / V::kLanes;
+    if (rest == 3) body.template Run<16, 3>(i, column);
+    if (rest == 2) body.template Run<16, 2>(i, column);
+    if (rest == 1) body.template Run<16, 1>(i, column);
+  }
+}
+
+template <class V, class Body>
+void ForEachTile(int rows, int cols, Body body) {
+  if constexpr (V::kTileRows == 16) {
+    ForEachTileOf16<V>(rows, cols, body);
+  } else {
+    ForEachTileInRegisters<V>(rows, cols, body);
+  }
+}
 }  // namespace kda::cpu
 
 #endif  // KDA_CPU_MMA_TILE_H_
