@@ -185,26 +185,29 @@ struct AdvanceBody {
   template <int MR, int NV>
   void Run(int c, int column) const {
     Tile<V, MR, NV> tile;
-    for (int r = 0; r < MR; ++r) {
-      const typename V::F l = V::Set(lo[c + r]);
-      for (int n = 0; n < NV; ++n) {
-        tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
-      }
-    }
     if constexpr (kSplitProducts<V>) {
+      tile.Zero();
       constexpr int64_t kPairs = kChunkRows / 2;
       const int pairs = (rows + kBlockRows - 1) / kBlockRows * (kBlockRows / 2);
       const SplitProduct product({buf.kg_split + c * kPairs, kPairs, buf.v_split + column, buf.ldv,
                                   pairs}, kPairs * buf.ldk, kPairs * buf.ldv);
       tile.DotAdd(product.parts, 3);
     } else {
+      for (int r = 0; r < MR; ++r) {
+        const typename V::F l = V::Set(lo[c + r]);
+        for (int n = 0; n < NV; ++n) {
+          tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
+        }
+      }
       tile.MultiplyAdd({buf.kg + c, 1, buf.ldk}, buf.v_new + column, buf.ldv, rows);
     }
     for (int r = 0; r < MR; ++r) {
-      const typename V::F h = V::Set(hi[c + r]);
+      const typename V::F h = V::Set(hi[c + r]), l = V::Set(lo[c + r]);
       for (int n = 0; n < NV; ++n) {
         const typename V::F s = V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes);
-        V::Store(out.data + (c + r) * out.ld + column + n * V::kLanes, V::Fma(s, h, tile.c[r][n]));
+        typename V::F change = tile.c[r][n];
+        if constexpr (kSplitProducts<V>) change = V::Fma(s, l, change);
+        V::Store(out.data + (c + r) * out.ld + column + n * V::kLanes, V::Fma(s, h, change));
       }
     }
   }

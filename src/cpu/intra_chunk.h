@@ -200,6 +200,7 @@ void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+    for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);  // for inter_chunk
     DiagonalBlock<V>(buf, start, end);
     if (start == 0) continue;
     AppendKeys<V>(buf, start);

@@ -41,7 +41,7 @@ struct Wide {
   }
   void StoreRow(float* p) const { V::Store(p, V::Row(x[0], x[1])); }
   Wide operator*(const Wide& y) const { return {{V::Mul(x[0], y.x[0]), V::Mul(x[1], y.x[1])}}; }
-  Wide operator/(const Wide& y) const { return {{V::Div(x[0], y.x[0]), V::Div(x[1], y.x[1])}}; }
+  Wide Reciprocal() const { return {{V::Reciprocal(x[0]), V::Reciprocal(x[1])}}; }
 };
 
 // The rows of 16 keys' channels at hand, bf16, become columns of `keys` [K / 2, 64].
@@ -88,7 +88,7 @@ class OperandColumns {
         (q * chunk).StoreRow(buf_.qk_chunk + HalfAt(i));
         (k * chunk).StoreRow(buf_.qk_chunk + HalfAt(kChunkRows + i));
         if (in_.gate.diagonal_products) {
-          (k / scaled).StoreRow(diagonal.rows + (i - start) * V::kLanes);
+          (k * scaled.Reciprocal()).StoreRow(diagonal.rows + (i - start) * V::kLanes);
         }
       }
       if (in_.gate.diagonal_products) {
@@ -189,7 +189,7 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
-    for (int i = start; i < end; ++i) PrefetchRow<V>(in.v, i, in.dim_v);
+    for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
     // What this stores above the diagonal is never read.
     const int columns = in.gate.diagonal_products ? start + kBlockRows : start;
     const float* const keys = buf.keys + (start / kBlockRows) * ld / 2 * kChunkRows;

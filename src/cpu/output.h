@@ -22,10 +22,8 @@ struct OutputBody {
     if (column >= in.dim_v) return;  // the padding of a small dim_v can fill whole tiles
     Tile<V, MR, NV> tile;
     tile.Zero();
-    if (kBf16Products<V> && column == 0) {
-      for (int r = i; r < i + MR && r < in.more_rows; ++r) {
-        PrefetchRow<V>(in.g, r + kChunkRows, in.dim_k);
-      }
+    if (column == 0) {  // for gate_cumsum
+      for (int r = i; r < i + MR && r < in.more_rows; ++r) PrefetchRow(in.g, r + kChunkRows, in.dim_k);
     }
     const float* aqk = buf.aqk + i * kChunkRows;
     if constexpr (kSplitProducts<V>) {

@@ -36,15 +36,19 @@ struct Tile<Amx<Tiles>, MR, NV> {
   static_assert(MR == 16 && NV <= 4);
   alignas(64) typename V::F c[MR][NV];
 
-  void Zero() {
-    for (int i = 0; i < MR; ++i) {
-      for (int j = 0; j < NV; ++j) c[i][j] = V::Zero();
-    }
-  }
+  // Takes effect with the products that must follow.
+  void Zero() { zero_ = true; }
 
   void DotAdd(const PairProduct& product) { DotAdd(&product, 1); }
   void DotAdd(const PairProduct* products, int count) {
-    ForEachColumn([&](auto n) { Tiles::template LoadC<n>(Column(n), sizeof(c[0])); });
+    ForEachColumn([&](auto n) {
+      if (zero_) {
+        Tiles::template ZeroC<n>();
+      } else {
+        Tiles::template LoadC<n>(Column(n), sizeof(c[0]));
+      }
+    });
+    zero_ = false;
     for (int t = 0; t < count; ++t) {
       const PairProduct& p = products[t];
       int s = 0;
@@ -84,6 +88,7 @@ struct Tile<Amx<Tiles>, MR, NV> {
   }
 
  private:
+  bool zero_ = false;
   char* Column(int n) { return reinterpret_cast<char*>(c) + n * sizeof(typename V::F); }
   template <int N>
   struct Index {

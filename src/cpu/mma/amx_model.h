@@ -12,6 +12,10 @@ struct AmxModel {
   static void Release() { Registers().configured = false; }
 
   template <int N>
+  static void ZeroC() {
+    __builtin_memset(Registers().tile[N], 0, sizeof(TileData));
+  }
+  template <int N>
   static void LoadC(const void* c, int64_t stride) {
     Load(Registers().tile[N], c, stride, 16, 64);
   }

@@ -21,6 +21,13 @@ struct AmxTiles {
   static void Release() { _tile_release(); }
 
   template <int N>
+  static void ZeroC() {
+    if constexpr (N == 0) _tile_zero(0);
+    if constexpr (N == 1) _tile_zero(1);
+    if constexpr (N == 2) _tile_zero(2);
+    if constexpr (N == 3) _tile_zero(3);
+  }
+  template <int N>
   static void LoadC(const void* c, int64_t stride) {
     if constexpr (N == 0) _tile_loadd(0, c, stride);
     if constexpr (N == 1) _tile_loadd(1, c, stride);

@@ -23,6 +23,7 @@ struct Avx2 {
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F Reciprocal(F a) { return Div(Set(1.0f), a); }
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }    // a b + c
   static F Fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
   // The second operand where either is NaN.

@@ -56,7 +56,7 @@ void ExpSplit(typename V::F x, typename V::F exp, typename V::F* hi, typename V:
 template <class V>
 typename V::F Sigmoid(typename V::F x) {
   const typename V::F e = Exp<V>(V::Sub(V::Zero(), x));
-  return V::Div(V::Set(1.0f), V::Add(V::Set(1.0f), e));
+  return V::Reciprocal(V::Add(V::Set(1.0f), e));
 }
 
 // log(1 + t), t in [0, 1]: 2 atanh(t / (2 + t)).

@@ -29,6 +29,16 @@ void StoreAs(char* p, typename V::F x) {
   if constexpr (D == DType::kF32) V::Store(reinterpret_cast<float*>(p), x);
 }
 
+// Elements [c, c + kLanes) of a row of n; zeros past it, of which nothing is read.
+template <class V, DType D>
+typename V::F LoadPart(const char* row, int c, int n) {
+  constexpr int kSize = SizeOf(D);
+  if (c + V::kLanes <= n) return LoadAs<V, D>(row + c * kSize);
+  alignas(64) char tail[64] = {};
+  for (int b = 0; b < (n - c) * kSize; ++b) tail[b] = row[c * kSize + b];
+  return LoadAs<V, D>(tail);
+}
+
 template <class V, DType D>
 void LoadRowAs(const char* src, int n, float* dst) {
   constexpr int kSize = SizeOf(D);
