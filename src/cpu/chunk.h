@@ -54,7 +54,7 @@ struct HeadChunk {
 };
 
 // Intermediates of a chunk, fp32. K- and V-wide rows are `ldk` and `ldv` long, zero past dim_k and
-// dim_v; the square ones are [64, 64]. Rows past `rows` are never written nor read. The table of
+// dim_v; with bf16 products g, decay, q, k and what is made of them lie in panels (mma/tile.h) instead; the square ones are [64, 64]. Rows past `rows` are never written nor read. The table of
 // buffers (buffers.cc) says which stage writes what and how large it is.
 struct ChunkBuffers {
   int ldk = 0, ldv = 0;
@@ -79,9 +79,9 @@ struct ChunkBuffers {
   float* u = nullptr;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
   float* w = nullptr;     // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
   // intra_chunk with bf16 products: operands in bf16, two to a float
-  float* qk_block = nullptr;  // [2, 64, K] q and k decayed from the start of their 16-row block, times
+  float* qk_block = nullptr;  // [K / 32, 2, 64, 32] q and k decayed from the start of their 16-row block, times
                               // shift_up
-  float* qk_chunk = nullptr;  // [2, 64, K] q e^G and k e^G
+  float* qk_chunk = nullptr;  // [K / 32, 2, 64, 32] q e^G and k e^G
   float* keys = nullptr;  // [4, K / 2, 64] pairs of channels: for each row block, the keys up to its
                           // end relative to its start, times shift_down
   // The same where fp32 products are split (kSplitProducts): high parts, then low parts

@@ -27,8 +27,8 @@ template <class V, Gate G>
 typename V::F ActivateGate(const GateParams& p, typename V::F g, typename V::F bias) {
   using F = typename V::F;
   if constexpr (G == Gate::kBounded) {
-    const F x = V::Mul(V::Mul(V::Add(g, bias), V::Set(p.power[0])), V::Set(p.mantissa));
-    g = V::Mul(V::Set(p.bound), Sigmoid<V>(V::Mul(x, V::Set(p.power[1]))));
+    const F x = V::Mul(V::Add(g, bias), V::Set(p.power[0] * p.mantissa));
+    g = V::Mul(V::Set(p.bound), SigmoidOfMinus<V>(V::Mul(x, V::Set(-p.power[1]))));
   }
   if constexpr (G == Gate::kSoftplus) {
     const F s = SoftplusTimesPow2<V>(V::Add(g, bias), V::Set(p.exponent));
@@ -99,6 +99,16 @@ void AddCompensated(typename V::F g, typename V::F* sum, typename V::F* lost) {
   *sum = total;
 }
 
+// Where channels c.. of row i lie in g, decay, q and k.
+template <class V>
+int64_t At(const ChunkBuffers& buf, int i, int c) {
+  if constexpr (kBf16Products<V>) {
+    return int64_t{c / kPanel} * kChunkRows * kPanel + i * kPanel + c % kPanel;
+  } else {
+    return int64_t{i} * buf.ldk + c;
+  }
+}
+
 // Asks for channels [c, c + 64 bytes) of row i: rows of one head lie H * K elements apart, which the
 // hardware's own prefetching does not follow.
 inline void PrefetchPart(const Rows& rows, int i, int c) {
@@ -117,7 +127,7 @@ void GateCumsum(const HeadChunk& in, const ChunkBuffers& buf) {
     for (int i = 0; i < in.rows; ++i) {
       PrefetchPart(in.q, i, c);  // for intra_chunk
       PrefetchPart(in.k, i, c);
-      const int64_t at = i * ld + c;
+      const int64_t at = At<V>(buf, i, c);
       const bool first = i % kBlockRows == 0, last = i % kBlockRows == kBlockRows - 1;
       const F g = column.At(i), decay = Exp<V>(g);
       prefix = first ? decay : V::Mul(prefix, decay);

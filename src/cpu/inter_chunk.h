@@ -38,7 +38,9 @@ struct StateRead {
   ConstState s;
 
   PairProduct Product(int i, int column) const {
-    return {left + i * ldk / 2, ldk / 2, s.data + column, s.ld, static_cast<int>(ldk / 2)};
+    constexpr int kPairs = kPanel / 2;
+    return {left + i * kPairs, 2 * kChunkRows * kPairs, kPairs, s.data + column, s.ld,
+            static_cast<int>(ldk / 2)};
   }
   template <int MR, int NV>
   void Add(int i, int column, Tile<V, MR, NV>* tile) const {
@@ -54,7 +56,7 @@ struct StateRead {
 template <class V>
 StateRead<V> ReadByKeys(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
   if constexpr (kBf16Products<V>) {
-    const float* const keys = buf.qk_chunk + int64_t{kChunkRows} * buf.ldk / 2;
+    const float* const keys = buf.qk_chunk + kChunkRows * kPanel / 2;
     return {keys, buf.ldk, in.dim_k, {buf.s_pairs, buf.ldv}};
   } else {
     return {buf.kh, buf.ldk, in.dim_k, s};
@@ -126,16 +128,16 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
       const int end = cut ? rows : start + kBlockRows;
       typename V::F suffix = decay;
       for (int j = end - 1; j >= start; --j) {
-        V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + j * ld + c), suffix));
-        suffix = V::Mul(suffix, V::Load(buf.decay + j * ld + c));
+        V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + At<V>(buf, j, c)), suffix));
+        suffix = V::Mul(suffix, V::Load(buf.decay + At<V>(buf, j, c)));
       }
       typename V::F sum = V::Load(buf.block_log + b * ld + c);
       typename V::F lost = V::Load(buf.block_lost + b * ld + c);
       if (cut) {  // what gate_cumsum makes when the sequence ends here
-        sum = V::Load(buf.g + start * ld + c);
+        sum = V::Load(buf.g + At<V>(buf, start, c));
         lost = V::Zero();
         for (int j = start + 1; j < end; ++j) {
-          AddCompensated<V>(V::Load(buf.g + j * ld + c), &sum, &lost);
+          AddCompensated<V>(V::Load(buf.g + At<V>(buf, j, c)), &sum, &lost);
         }
       }
       total = V::Add(total, V::Sub(sum, lost));
@@ -189,8 +191,9 @@ struct AdvanceBody {
       tile.Zero();
       constexpr int64_t kPairs = kChunkRows / 2;
       const int pairs = (rows + kBlockRows - 1) / kBlockRows * (kBlockRows / 2);
-      const SplitProduct product({buf.kg_split + c * kPairs, kPairs, buf.v_split + column, buf.ldv,
-                                  pairs}, kPairs * buf.ldk, kPairs * buf.ldv);
+      const SplitProduct product(
+          {buf.kg_split + c * kPairs, 16, kPairs, buf.v_split + column, buf.ldv, pairs},
+          kPairs * buf.ldk, kPairs * buf.ldv);
       tile.DotAdd(product.parts, 3);
     } else {
       for (int r = 0; r < MR; ++r) {

@@ -117,17 +117,17 @@ void DiagonalBlock(const ChunkBuffers& buf, int start, int end) {
     for (int i = 0; i < kBlockRows; ++i) qk[i] = kk[i] = V::Zero();
     for (int part = 0; part < buf.ldk; part += kMaxVecs * V::kLanes) {
       const int width = buf.ldk - part < 128 ? buf.ldk - part : 128;
-      const int64_t ld = buf.ldk;
       alignas(64) float key[128];
       for (int c = 0; c < width; c += V::kLanes) {
-        const F kj = V::Load(buf.k + j * ld + part + c);
-        qk[0] = V::Fma(V::Load(buf.q + j * ld + part + c), kj, qk[0]);
+        const int64_t at = At<V>(buf, j, part + c);
+        const F kj = V::Load(buf.k + at);
+        qk[0] = V::Fma(V::Load(buf.q + at), kj, qk[0]);
         V::Store(key + c, kj);
       }
       for (int i = j + 1; i < end; ++i) {
         F sum_q = qk[i - j], sum_k = kk[i - j];
         for (int c = 0; c < width; c += V::kLanes) {
-          const int64_t at = i * ld + part + c;
+          const int64_t at = At<V>(buf, i, part + c);
           const F kj = V::Mul(V::Load(key + c), V::Load(buf.decay + at));
           V::Store(key + c, kj);
           sum_q = V::Fma(V::Load(buf.q + at), kj, sum_q);

@@ -20,11 +20,7 @@
 
 namespace kda::cpu {
 
-// Channels at a time: two vectors of fp32, one of bf16, a cache line of the caller's bf16.
-template <class V>
-inline constexpr int kColumns = 2 * V::kLanes;
-
-// Two vectors of neighbouring channels.
+// A panel's channels of a row: two vectors.
 template <class V>
 struct Wide {
   typename V::F x[2];
@@ -55,14 +51,14 @@ struct KeyBlock {
   void StoreTransposed(float* keys) const { V::Transpose(rows, V::kLanes, keys, kChunkRows); }
 };
 
-// 32 channels of the chunk, `c` the first of them.
+// One panel of the chunk, `c` its first channel.
 template <class V>
-class OperandColumns {
+class OperandPanel {
  public:
   using W = Wide<V>;
 
   // `loaded`: q and k are in buf already, else this loads them.
-  OperandColumns(const HeadChunk& in, const ChunkBuffers& buf, int c, bool loaded)
+  OperandPanel(const HeadChunk& in, const ChunkBuffers& buf, int c, bool loaded)
       : in_(in), buf_(buf), c_(c), loaded_(loaded) {}
 
   // Queries and keys, decayed from the start of their block and from that of the chunk.
@@ -102,17 +98,17 @@ class OperandColumns {
   // Keys decayed to the start of every later block.
   void StoreEarlierKeys() {
     for (int start = 0; start + kBlockRows < in_.rows; start += kBlockRows) {
-      alignas(64) float ended[kBlockRows * kColumns<V>];  // decayed to the end of their block
+      alignas(64) float ended[kBlockRows * kPanel];  // decayed to the end of their block
       W suffix = W::Set(in_.gate.shift_down);
       for (int r = kBlockRows - 1; r >= 0; --r) {
-        (W::Load(buf_.k + At(start + r)) * suffix).Store(ended + r * kColumns<V>);
+        (W::Load(buf_.k + At(start + r)) * suffix).Store(ended + r * kPanel);
         suffix = suffix * W::Load(buf_.decay + At(start + r));
       }
       W between = W::Set(1.0f);
       for (int later = start + kBlockRows; later < in_.rows; later += kBlockRows) {
         KeyBlock<V> block;
         for (int r = 0; r < kBlockRows; ++r) {
-          (W::Load(ended + r * kColumns<V>) * between).StoreRow(block.rows + r * V::kLanes);
+          (W::Load(ended + r * kPanel) * between).StoreRow(block.rows + r * V::kLanes);
         }
         block.StoreTransposed(KeysAt(later / kBlockRows, start));
         between = between * BlockDecay(later);
@@ -122,8 +118,9 @@ class OperandColumns {
 
  private:
   int End(int start) const { return start + kBlockRows < in_.rows ? start + kBlockRows : in_.rows; }
-  int64_t At(int i) const { return int64_t{i} * buf_.ldk + c_; }
-  int64_t HalfAt(int i) const { return At(i) / 2; }
+  int64_t At(int i) const { return kda::cpu::At<V>(buf_, i, c_); }
+  // Of queries, from kChunkRows on of keys, in bf16.
+  int64_t HalfAt(int i) const { return c_ * int64_t{kChunkRows} + i * kPanel / 2; }
   W BlockDecay(int start) const {
     return W::Load(buf_.block_decay + int64_t{start / kBlockRows} * buf_.ldk + c_);
   }
@@ -149,7 +146,7 @@ void StoreSplit(float* split, int at, typename V::F x) {
 // One row block of Aqk or L: rows of `left` times `keys`.
 template <class V>
 struct DotStripBody {
-  const float* left;  // [rows, K] bf16
+  const float* left;  // rows of qk_block
   int64_t ldk;
   const float* keys;  // [K / 2, 64] pairs
   float* out;         // row i at out + i * 64
@@ -160,7 +157,9 @@ struct DotStripBody {
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
     tile.Zero();
-    tile.DotAdd({left + i * ldk / 2, ldk / 2, keys + column, kChunkRows, static_cast<int>(ldk / 2)});
+    constexpr int kPairs = kPanel / 2;
+    tile.DotAdd({left + i * kPairs, 2 * kChunkRows * kPairs, kPairs, keys + column, kChunkRows,
+                 static_cast<int>(ldk / 2)});
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
       for (int j = 0; j < NV; ++j) {
@@ -174,17 +173,23 @@ struct DotStripBody {
 };
 
 template <class V>
+void LoadToPanels(const HeadChunk& in, const Rows& rows, int i, const ChunkBuffers& buf, float* panels) {
+  LoadKeyRow<V>(in, rows, i, buf.row);
+  for (int c = 0; c < buf.ldk; c += V::kLanes) V::Store(panels + At<V>(buf, i, c), V::Load(buf.row + c));
+}
+
+template <class V>
 void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
   LoadBeta<V>(in, 0, in.rows, buf.beta);
   const bool normalized = in.qk_l2norm;
   for (int i = 0; normalized && i < in.rows; ++i) {
-    LoadKeyRow<V>(in, in.q, i, buf.q + int64_t{i} * buf.ldk);
-    LoadKeyRow<V>(in, in.k, i, buf.k + int64_t{i} * buf.ldk);
+    LoadToPanels<V>(in, in.q, i, buf, buf.q);
+    LoadToPanels<V>(in, in.k, i, buf, buf.k);
   }
-  for (int c = 0; c < buf.ldk; c += kColumns<V>) {
-    OperandColumns<V> columns(in, buf, c, normalized);
-    columns.StoreRows();
-    columns.StoreEarlierKeys();
+  for (int c = 0; c < buf.ldk; c += kPanel) {
+    OperandPanel<V> panel(in, buf, c, normalized);
+    panel.StoreRows();
+    panel.StoreEarlierKeys();
   }
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
@@ -193,10 +198,10 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
     // What this stores above the diagonal is never read.
     const int columns = in.gate.diagonal_products ? start + kBlockRows : start;
     const float* const keys = buf.keys + (start / kBlockRows) * ld / 2 * kChunkRows;
-    DotStripBody<V> strip = {buf.qk_block + start * ld / 2, ld, keys, buf.aqk + start * kChunkRows,
+    DotStripBody<V> strip = {buf.qk_block + start * kPanel / 2, ld, keys, buf.aqk + start * kChunkRows,
                              buf.aqk_split + start * kChunkRows / 2, nullptr};
     ForEachTile<V>(end - start, columns, strip);
-    strip.left = buf.qk_block + (kChunkRows + start) * ld / 2;
+    strip.left = buf.qk_block + (kChunkRows + start) * kPanel / 2;
     strip.out = buf.l + start * kChunkRows;
     strip.split = buf.l_split + start * kChunkRows / 2;
     strip.beta = buf.beta + start;

@@ -79,7 +79,7 @@ struct SplitProduct {
 inline SplitProduct TimesValues(const ChunkBuffers& buf, const float* left_split, int i, int column,
                                 int before) {
   constexpr int64_t kStride = kChunkRows / 2;
-  return {{left_split + i * kStride, kStride, buf.v_split + column, buf.ldv, before / 2},
+  return {{left_split + i * kStride, 16, kStride, buf.v_split + column, buf.ldv, before / 2},
           kChunkRows * kStride,
           kStride * buf.ldv};
 }

@@ -53,14 +53,14 @@ struct Tile<Amx<Tiles>, MR, NV> {
       const PairProduct& p = products[t];
       int s = 0;
       for (; s + 16 <= p.pairs; s += 16) {
-        Tiles::LoadA(p.a + s, p.row_stride * 4);
+        Tiles::LoadA(p.a + s / 16 * p.panel_stride, p.row_stride * 4);
         ForEachColumn([&](auto n) {
           Tiles::LoadB(p.b + s * p.ldb + n * V::kLanes, p.ldb * 4);
           Tiles::template Dot<n>();
         });
       }
       if (s == p.pairs) continue;
-      Tiles::LoadHalfA(p.a + s, p.row_stride * 4);
+      Tiles::LoadHalfA(p.a + s / 16 * p.panel_stride, p.row_stride * 4);
       ForEachColumn([&](auto n) {
         Tiles::LoadHalfB(p.b + s * p.ldb + n * V::kLanes, p.ldb * 4);
         Tiles::template DotHalf<n>();

@@ -41,6 +41,8 @@ struct Avx2 {
     const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
   }
+  // a 2^n for a whole n <= 127; 0 from n = -127 down.
+  static F Scale(F a, F n) { return Mul(a, Pow2(Max(Set(-127.0f), n))); }
   static float Sum(F a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

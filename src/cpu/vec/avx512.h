@@ -46,6 +46,7 @@ struct Avx512 {
     const __m512i e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
     return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
   }
+  static F Scale(F a, F n) { return _mm512_scalef_ps(a, n); }  // a 2^n, n whole
   static float Sum(F a) { return _mm512_reduce_add_ps(a); }
 
   static F LoadBf16(const uint16_t* p) {

@@ -41,6 +41,8 @@ struct Baseline {
     const __m128i e = _mm_add_epi32(_mm_cvtps_epi32(n), _mm_set1_epi32(127));
     return _mm_castsi128_ps(_mm_slli_epi32(e, 23));
   }
+  // a 2^n for a whole n <= 127; 0 from n = -127 down.
+  static F Scale(F a, F n) { return Mul(a, Pow2(Max(Set(-127.0f), n))); }
   static float Sum(F a) {
     F s = _mm_add_ps(a, _mm_movehl_ps(a, a));
     s = _mm_add_ss(s, _mm_shuffle_ps(s, s, 1));

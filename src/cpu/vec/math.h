@@ -13,27 +13,31 @@ inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2Hi = 0.693145751953125f;  // 14 bits: n * kLn2Hi is exact
 inline constexpr float kLn2Lo = 1.42860682030941723e-6f;
 
-// 2^r - 1 for |r| <= 1/2, relatively exact near 0.
+// (2^r - 1) / r for |r| <= 1/2.
 template <class V>
-typename V::F Exp2m1Reduced(typename V::F r) {
+typename V::F Exp2Quotient(typename V::F r) {
   typename V::F q = V::Set(1.5453162965e-4f);
   q = V::Fma(q, r, V::Set(1.33908633876e-3f));
   q = V::Fma(q, r, V::Set(9.61808255724e-3f));
   q = V::Fma(q, r, V::Set(5.55035711418e-2f));
   q = V::Fma(q, r, V::Set(2.40226507606e-1f));
-  q = V::Fma(q, r, V::Set(6.93147188026e-1f));
-  return V::Mul(q, r);
+  return V::Fma(q, r, V::Set(6.93147188026e-1f));
 }
 
-// e^(x - lost), x <= 88, |lost| a rounding error of x.
+// 2^r - 1 for |r| <= 1/2, relatively exact near 0.
+template <class V>
+typename V::F Exp2m1Reduced(typename V::F r) {
+  return V::Mul(Exp2Quotient<V>(r), r);
+}
+
+// e^(x - lost), x in [-4000, 88], |lost| a rounding error of x.
 template <class V>
 typename V::F Exp(typename V::F x, typename V::F lost) {
-  x = V::Max(V::Set(-88.1f), V::Min(V::Set(88.0f), x));
   const typename V::F n = V::Round(V::Mul(x, V::Set(kLog2E)));
   typename V::F r = V::Fnma(n, V::Set(kLn2Hi), x);
   r = V::Sub(V::Fnma(n, V::Set(kLn2Lo), r), lost);
-  const typename V::F p = Exp2m1Reduced<V>(V::Mul(r, V::Set(kLog2E)));
-  return V::Mul(V::Add(V::Set(1.0f), p), V::Pow2(n));
+  r = V::Mul(r, V::Set(kLog2E));
+  return V::Scale(V::Fma(Exp2Quotient<V>(r), r, V::Set(1.0f)), n);
 }
 
 template <class V>
@@ -52,11 +56,16 @@ void ExpSplit(typename V::F x, typename V::F exp, typename V::F* hi, typename V:
   *hi = V::SelectLess(x, near, V::Zero(), V::Set(1.0f));
 }
 
-// 1 / (1 + e^-x)
+// 1 / (1 + e^minus_x)
+template <class V>
+typename V::F SigmoidOfMinus(typename V::F minus_x) {
+  const typename V::F e = Exp<V>(V::Max(V::Set(-88.0f), V::Min(V::Set(88.0f), minus_x)));
+  return V::Reciprocal(V::Add(V::Set(1.0f), e));
+}
+
 template <class V>
 typename V::F Sigmoid(typename V::F x) {
-  const typename V::F e = Exp<V>(V::Sub(V::Zero(), x));
-  return V::Reciprocal(V::Add(V::Set(1.0f), e));
+  return SigmoidOfMinus<V>(V::Sub(V::Zero(), x));
 }
 
 // log(1 + t), t in [0, 1]: 2 atanh(t / (2 + t)).
