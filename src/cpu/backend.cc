@@ -2,21 +2,13 @@
 #include <algorithm>
 #include <string>
 
+#include "core/isa.h"
 #include "core/plan.h"
 #include "cpu/forward.h"
 
 namespace kda::cpu {
 
-const Kernels& KernelsFor(kda_isa isa) {
-  switch (isa) {
-    case KDA_ISA_AVX512:
-      return kAvx512Kernels;
-    case KDA_ISA_AVX2:
-      return kAvx2Kernels;
-    default:
-      return kBaselineKernels;
-  }
-}
+const Kernels& KernelsFor(kda_isa isa) { return *core::Isas().Find(isa)->kernels; }
 
 namespace {
 

@@ -18,7 +18,7 @@ namespace kda::cpu {
 // Value heads a fused step can handle.
 inline constexpr int kMaxHeadsPerStep = 8;
 
-// The row of kernels.h for an instruction set.
+// Of an instruction set that is available.
 const Kernels& KernelsFor(kda_isa isa);
 
 // Decays of long spans underflow all the time, and a subnormal operand costs over a hundred cycles on
