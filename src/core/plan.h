@@ -61,7 +61,7 @@ struct Problem {
 // How the caller's threads are used.
 struct Execution {
   kda_backend backend = KDA_BACKEND_CPU;
-  kda_isa isa = KDA_ISA_BASELINE;
+  kda_isa isa = KDA_ISA_AUTO;  // never AUTO in a plan
   kda_solver solver = KDA_SOLVER_BLOCK;
   int32_t threads = 1;
   uint32_t switches = 0;           // in effect
@@ -118,10 +118,6 @@ inline constexpr size_t kWorkspaceAlignment = 64;  // bytes: a cache line, a vec
 // Fills *error (where not null) and returns `code`.
 kda_status Fail(kda_error* error, kda_status code, const char* argument, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
-
-// core/cpu_features.cc: what this machine can run, KDA_MAX_ISA applied.
-bool IsaAvailable(kda_isa isa);
-kda_isa BestIsa();
 
 // core/thread_pool.cc: runs task(argument, i) for i in [0, count) on the calling thread and up to
 // count - 1 threads of the process-wide pool. Never allocates (EnsureThreads does that, when a plan

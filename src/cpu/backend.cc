@@ -1,23 +1,16 @@
 // The CPU backend: picks the kernels and the driver, sizes the workspace, runs.
 #include <algorithm>
 #include <string>
-#include <cstdlib>
 
+#include "core/isa.h"
 #include "core/plan.h"
 #include "cpu/forward.h"
 
 namespace kda::cpu {
 
 const Kernels& KernelsFor(const kda_plan& plan) {
-  if (plan.bf16_products) return getenv("KDA_AMX") ? kAmxKernels : kAvx512Bf16Kernels;
-  switch (plan.execution.isa) {
-    case KDA_ISA_AVX512:
-      return kAvx512Kernels;
-    case KDA_ISA_AVX2:
-      return kAvx2Kernels;
-    default:
-      return kBaselineKernels;
-  }
+  const core::Isa& isa = *core::Isas().Find(plan.execution.isa);
+  return plan.bf16_products ? *isa.bf16_kernels : *isa.kernels;
 }
 
 namespace {
@@ -78,10 +71,11 @@ int64_t StepsOf(const kda_plan& plan, int64_t live) {
 bool MultipliesBf16(const kda_plan& plan) {
   const core::Problem& p = plan.problem;
   const core::Execution& e = plan.execution;
+  const core::Isa& isa = *core::Isas().Find(e.isa);
   constexpr uint32_t kNeeded = KDA_SWITCH_FUSE | KDA_SWITCH_SAFE_GATE;
-  return getenv("KDA_BF16") && e.isa == KDA_ISA_AVX512 && p.mode == KDA_PREFILL &&
-         (e.switches & kNeeded) == kNeeded && e.solver != KDA_SOLVER_NEUMANN64 && p.dim_k % 32 == 0 &&
-         p.q.dtype == KDA_BF16 && p.v.dtype == KDA_BF16;
+  return isa.bf16_kernels != nullptr && p.mode == KDA_PREFILL &&
+         (e.switches & kNeeded) == kNeeded && e.solver != KDA_SOLVER_NEUMANN64 &&
+         p.dim_k % kPanel == 0 && p.q.dtype == KDA_BF16 && p.v.dtype == KDA_BF16;
 }
 
 void Prepare(kda_plan* plan, std::string* notes) {
@@ -99,6 +93,9 @@ void Prepare(kda_plan* plan, std::string* notes) {
   const Driver driver = DriverFor(*plan);
   plan->workspace_size = static_cast<size_t>(driver.workspace_floats(*plan)) * sizeof(float);
   *notes += std::string("; ") + driver.name;
+  if (core::Isas().Find(plan->execution.isa)->bf16_kernels != nullptr) {
+    *notes += plan->bf16_products ? ", bf16 products" : ", fp32 products";
+  }
   if (plan->heads_per_step > 1) {
     *notes += ", " + std::to_string(plan->heads_per_step) + " heads a step";
   }

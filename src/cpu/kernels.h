@@ -1,5 +1,5 @@
-// One row per instruction set: the stages, compiled for it. isa/<name>.cc fills a row, backend.cc
-// picks one.
+// The stages, compiled for one instruction set: isa/<name>.cc fills one of these, a row of
+// isa_table.cc points to it.
 #ifndef KDA_CPU_KERNELS_H_
 #define KDA_CPU_KERNELS_H_
 
@@ -34,11 +34,9 @@ struct Kernels {
   void (*round_state_to_bf16)(int dim_k, State);
 };
 
-extern const Kernels kBaselineKernels;
-extern const Kernels kAvx2Kernels;
-extern const Kernels kAvx512Kernels;
-extern const Kernels kAvx512Bf16Kernels;
-extern const Kernels kAmxKernels;
+// x86-64; the last two with bf16 products
+extern const Kernels kBaselineKernels, kAvx2Kernels, kAvx512Kernels;
+extern const Kernels kAvx512Bf16Kernels, kAmxKernels;
 
 }  // namespace kda::cpu
 

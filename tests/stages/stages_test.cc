@@ -12,8 +12,9 @@
 #include <tuple>
 #include <vector>
 
-#include "core/plan.h"
+#include "core/isa.h"
 #include "cpu/forward.h"
+#include "support/isas.h"
 
 namespace kda::cpu {
 namespace {
@@ -287,12 +288,12 @@ std::string Name(const testing::TestParamInfo<std::tuple<kda_isa, Regime>>& info
   return std::string(kda_isa_name(std::get<0>(info.param))) + "_" +
          kRegimes[static_cast<int>(std::get<1>(info.param))];
 }
-INSTANTIATE_TEST_SUITE_P(
-    Isa, StageTest,
-    testing::Combine(testing::Values(KDA_ISA_BASELINE, KDA_ISA_AVX2, KDA_ISA_AVX512),
-                     testing::Values(Regime::kMixed, Regime::kSaturated, Regime::kSlow,
-                                     Regime::kWipe, Regime::kUnbounded)),
-    Name);
+INSTANTIATE_TEST_SUITE_P(Isa, StageTest,
+                         testing::Combine(testing::ValuesIn(test::IsasOfBuild()),
+                                          testing::Values(Regime::kMixed, Regime::kSaturated,
+                                                          Regime::kSlow, Regime::kWipe,
+                                                          Regime::kUnbounded)),
+                         Name);
 
 }  // namespace
 }  // namespace kda::cpu
