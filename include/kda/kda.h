@@ -268,6 +268,9 @@ typedef struct kda_plan_info {
   int64_t chunks;              /* 64-token chunks that exist, per head */
   int64_t checkpoints;         /* rows C */
   int64_t checkpoints_skipped; /* rows that will be left untouched */
+  int32_t products;            /* KDA_F32, or KDA_BF16: the matrix products take operands rounded to
+                                  bf16 (KDA_ISA_AVX512_BF16) */
+  int32_t reserved;            /* 0 */
 } kda_plan_info;
 
 /* Validates, once. `options` NULL: defaults. On success *plan must be given to kda_plan_destroy.

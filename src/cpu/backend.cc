@@ -5,6 +5,7 @@
 #include "core/isa.h"
 #include "core/plan.h"
 #include "cpu/forward.h"
+#include "cpu/mma/tile.h"
 
 namespace kda::cpu {
 

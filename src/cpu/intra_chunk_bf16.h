@@ -139,8 +139,8 @@ template <class V>
 void StoreSplit(float* split, int at, typename V::F x) {
   auto* const high = reinterpret_cast<uint16_t*>(split) + at;
   const typename V::F top = V::Top(x);
-  V::StoreBf16(high, top);
-  V::StoreBf16(high + kChunkRows * kChunkRows, V::Sub(x, top));
+  V::StoreRounded(high, top);
+  V::StoreRounded(high + kChunkRows * kChunkRows, V::Sub(x, top));
 }
 
 // One row block of Aqk or L: rows of `left` times `keys`.

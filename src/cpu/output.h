@@ -44,7 +44,7 @@ struct OutputBody {
     if (in.o_dtype == DType::kBF16 && count == kWidth) {  // as StoreRow, without a row in memory
       for (int r = 0; r < rows; ++r) {
         auto* const o = reinterpret_cast<uint16_t*>(in.o + (i + r) * in.o_stride) + column;
-        for (int n = 0; n < NV; ++n) V::StoreBf16(o + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
+        for (int n = 0; n < NV; ++n) V::StoreRounded(o + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
       }
       return;
     }

@@ -21,6 +21,7 @@ struct Region {
 
 // How a tensor is stored, and the root mean square of its reference.
 struct Storage {
+  int32_t products;
   kda_dtype dtype, kept;
   double rms;
 };
@@ -45,19 +46,19 @@ AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>&
   const double count = static_cast<double>(region.count * region.width);
   error = std::sqrt(error);
   norm = std::max(std::sqrt(norm), storage.rms * std::sqrt(count));
-  const double allowed = AllowedError(storage.dtype, storage.kept, norm, count);
+  const double allowed = AllowedError(storage.products, storage.dtype, storage.kept, norm, count);
   // The first test also refuses NaN.
   if (error <= allowed) return AssertionSuccess();
   return AssertionFailure() << "relF " << (norm > 0 ? error / norm : error) << " > "
                             << (norm > 0 ? allowed / norm : allowed) << " (norm " << norm << ")";
 }
 
-AssertionResult StatesMatch(const Case& c, const std::vector<double>& x,
+AssertionResult StatesMatch(const Case& c, int32_t products, const std::vector<double>& x,
                             const std::vector<double>& ref, const std::vector<bool>& written,
                             kda_dtype dtype) {
   const int64_t size = c.K * c.V;
   if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
-  const Storage storage = {dtype, c.KeptDtype(), Rms(ref)};
+  const Storage storage = {products, dtype, c.KeptDtype(), Rms(ref)};
   for (size_t row = 0; row < written.size(); ++row) {
     if (!written[row]) continue;
     for (int64_t head = 0; head < c.HV; ++head) {
@@ -70,10 +71,10 @@ AssertionResult StatesMatch(const Case& c, const std::vector<double>& x,
   return AssertionSuccess();
 }
 
-AssertionResult OutputMatches(const Case& c, const std::vector<double>& x,
+AssertionResult OutputMatches(const Case& c, int32_t products, const std::vector<double>& x,
                               const std::vector<double>& ref) {
   if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
-  const Storage storage = {c.dtypes.o, c.KeptDtype(), Rms(ref)};
+  const Storage storage = {products, c.dtypes.o, c.KeptDtype(), Rms(ref)};
   std::vector<bool> live(static_cast<size_t>(c.B * c.T));
   for (int64_t n = 0; n < c.Sequences(); ++n) {
     if (!c.slots.empty() && c.slots[static_cast<size_t>(n)] < 0) continue;
@@ -117,17 +118,18 @@ Error ErrorOf(const std::vector<double>& x, const std::vector<double>& reference
 
 AssertionResult Matches(const Case& c, const Result& result, const Oracle& oracle) {
   if (!result.status.ok()) return AssertionFailure() << result.status.message();
-  const AssertionResult o = OutputMatches(c, result.o.values, oracle.o);
+  const int32_t products = result.info.products;
+  const AssertionResult o = OutputMatches(c, products, result.o.values, oracle.o);
   if (!o) return AssertionFailure() << "o: " << o.message() << " [" << result.description << "]";
   if (c.want_state) {
     const AssertionResult S =
-        StatesMatch(c, result.S.values, oracle.S, oracle.S_written, c.dtypes.final);
+        StatesMatch(c, products, result.S.values, oracle.S, oracle.S_written, c.dtypes.final);
     if (!S) {
       return AssertionFailure() << "final_state: " << S.message() << " [" << result.description
                                 << "]";
     }
   }
-  const AssertionResult rows = StatesMatch(c, result.checkpoints.values, oracle.checkpoints,
+  const AssertionResult rows = StatesMatch(c, products, result.checkpoints.values, oracle.checkpoints,
                                            oracle.checkpoint_written, c.dtypes.checkpoints);
   if (!rows) return AssertionFailure() << "checkpoints: " << rows.message();
   return AssertionSuccess();

@@ -68,6 +68,7 @@ struct Avx2 {
         _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
   }
+  static void StoreRounded(uint16_t* p, F x) { StoreBf16(p, x); }
   static void StoreF16(uint16_t* p, F x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -65,6 +65,7 @@ struct Avx512 {
     const __m512i r = _mm512_srli_epi32(_mm512_mask_blend_epi32(nan, up, quiet), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(r));
   }
+  static void StoreRounded(uint16_t* p, F x) { StoreBf16(p, x); }
   static void StoreF16(uint16_t* p, F x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -35,7 +35,8 @@ struct Avx512Bf16 : Avx512 {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  static void StoreBf16(uint16_t* p, F x) {  // to nearest even; NaN stays NaN
+  // StoreBf16 of what arithmetic leaves: no subnormals.
+  static void StoreRounded(uint16_t* p, F x) {
     const __m256bh half = _mm512_cvtneps_pbh(x);
     __builtin_memcpy(p, &half, sizeof(half));
   }

@@ -80,6 +80,7 @@ struct Baseline {
     const __m128i half = _mm_srai_epi32(r, 16);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(half, half));
   }
+  static void StoreRounded(uint16_t* p, F x) { StoreBf16(p, x); }
   static void StoreF16(uint16_t* p, F x) {
     float lane[4];
     Store(lane, x);

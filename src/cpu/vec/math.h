@@ -30,7 +30,7 @@ typename V::F Exp2m1Reduced(typename V::F r) {
   return V::Mul(Exp2Quotient<V>(r), r);
 }
 
-// e^(x - lost), x in [-4000, 88], |lost| a rounding error of x.
+// e^(x - lost), x finite and at most 88, |lost| a rounding error of x.
 template <class V>
 typename V::F Exp(typename V::F x, typename V::F lost) {
   const typename V::F n = V::Round(V::Mul(x, V::Set(kLog2E)));
