@@ -13,21 +13,16 @@ inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2Hi = 0.693145751953125f;  // 14 bits: n * kLn2Hi is exact
 inline constexpr float kLn2Lo = 1.42860682030941723e-6f;
 
-// (2^r - 1) / r for |r| <= 1/2.
+// 2^r - 1 for |r| <= 1/2, relatively exact near 0.
 template <class V>
-typename V::F Exp2Quotient(typename V::F r) {
+typename V::F Exp2m1Reduced(typename V::F r) {
   typename V::F q = V::Set(1.5453162965e-4f);
   q = V::Fma(q, r, V::Set(1.33908633876e-3f));
   q = V::Fma(q, r, V::Set(9.61808255724e-3f));
   q = V::Fma(q, r, V::Set(5.55035711418e-2f));
   q = V::Fma(q, r, V::Set(2.40226507606e-1f));
-  return V::Fma(q, r, V::Set(6.93147188026e-1f));
-}
-
-// 2^r - 1 for |r| <= 1/2, relatively exact near 0.
-template <class V>
-typename V::F Exp2m1Reduced(typename V::F r) {
-  return V::Mul(Exp2Quotient<V>(r), r);
+  q = V::Fma(q, r, V::Set(6.93147188026e-1f));
+  return V::Mul(q, r);
 }
 
 // e^(x - lost), x finite and at most 88, |lost| a rounding error of x.
@@ -36,8 +31,9 @@ typename V::F Exp(typename V::F x, typename V::F lost) {
   const typename V::F n = V::Round(V::Mul(x, V::Set(kLog2E)));
   typename V::F r = V::Fnma(n, V::Set(kLn2Hi), x);
   r = V::Sub(V::Fnma(n, V::Set(kLn2Lo), r), lost);
-  r = V::Mul(r, V::Set(kLog2E));
-  return V::Scale(V::Fma(Exp2Quotient<V>(r), r, V::Set(1.0f)), n);
+  // The same two roundings as in 1 + ExpSplit's lo.
+  const typename V::F p = Exp2m1Reduced<V>(V::Mul(r, V::Set(kLog2E)));
+  return V::Scale(V::Add(V::Set(1.0f), p), n);
 }
 
 template <class V>
