@@ -70,7 +70,9 @@ void DecodeToken(const HeadChunk& in, int i, ConstState s, State out) {
   const int padded_k = PadTo16<V>(in.dim_k), padded_v = PadTo16<V>(in.dim_v);
   LoadKeyRow<V>(in, in.q, i, t.q);
   LoadKeyRow<V>(in, in.k, i, t.k);
-  ForEachGateColumn<V>(in, [&](const auto& column, int c) { V::Store(t.hi + c, column.At(i)); });
+  ForEachGateColumn<V>(in, [&](const auto& column, int c) { 
+    V::Store(t.hi + c, column.template At<1>(i, i + 1).x[0]);
+  });
   typename V::F qk_sum = V::Zero();
   for (int c = 0; c < padded_k; c += V::kLanes) {
     typename V::F hi, lo;

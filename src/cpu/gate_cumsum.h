@@ -18,13 +18,14 @@
 #include "cpu/mma/tile.h"
 #include "cpu/vec/math.h"
 #include "cpu/vec/rows.h"
+#include "cpu/vec/times.h"
 
 namespace kda::cpu {
 
 // One activated gate vector; e^-200 is 0 in fp32: what is below need not be told apart, and sums of
 // what is left are finite.
 template <class V, Gate G>
-typename V::F ActivateGate(const GateParams& p, typename V::F g, typename V::F bias) {
+[[gnu::always_inline]] inline typename V::F ActivateGate(const GateParams& p, typename V::F g, typename V::F bias) {
   using F = typename V::F;
   if constexpr (G == Gate::kBounded) {
     const F x = V::Mul(V::Add(g, bias), V::Set(p.power[0] * p.mantissa));
@@ -47,17 +48,29 @@ class GateColumn {
     }
   }
 
-  typename V::F At(int i) const {
-    const typename V::F x = LoadPart<V, D>(in_.g.data + i * in_.g.stride, c_, in_.dim_k);
-    const typename V::F g = ActivateGate<V, G>(in_.gate, x, bias_);
+  // Of tokens i .. i + N - 1; those from `end` on are computed as the one before it.
+  template <int N>
+  [[gnu::always_inline]] typename Times<V, N>::F At(int i, int end) const {
+    typename Times<V, N>::F x, bias;
+    for (int n = 0; n < N; ++n) {
+      const int row = i + n < end ? i + n : end - 1;
+      x.x[n] = LoadPart<V, D>(in_.g.data + row * in_.g.stride, c_, in_.dim_k);
+      bias.x[n] = bias_;
+    }
+    typename Times<V, N>::F g = ActivateGate<Times<V, N>, G>(in_.gate, x, bias);
     if (c_ + V::kLanes <= in_.dim_k) return g;
-    alignas(64) float lanes[V::kLanes];
-    V::Store(lanes, g);
-    for (int c = in_.dim_k > c_ ? in_.dim_k - c_ : 0; c < V::kLanes; ++c) lanes[c] = 0.0f;
-    return V::Load(lanes);
+    for (typename V::F& part : g.x) part = KeepFirst(part, in_.dim_k - c_);
+    return g;
   }
 
  private:
+  static typename V::F KeepFirst(typename V::F x, int count) {
+    alignas(64) float lanes[V::kLanes];
+    V::Store(lanes, x);
+    for (int c = count > 0 ? count : 0; c < V::kLanes; ++c) lanes[c] = 0.0f;
+    return V::Load(lanes);
+  }
+
   const HeadChunk& in_;
   const int c_;
   typename V::F bias_;
@@ -118,33 +131,44 @@ inline void PrefetchRow(const Rows& rows, int i, int dim) {
   for (int b = 0; b < dim * SizeOf(rows.dtype); b += 64) PrefetchPart(rows, i, b / SizeOf(rows.dtype));
 }
 
+// One 16-row block [start, end) of a column.
+template <class V, class Column>
+void GateCumsumBlock(const Column& column, const ChunkBuffers& buf, int c, int start, int end) {
+  using F = typename V::F;
+  constexpr int kN = kChains<V>;
+  F prefix = V::Zero(), sum = V::Zero(), lost = V::Zero();
+  for (int i = start; i < end; i += kN) {
+    const typename Times<V, kN>::F g = column.template At<kN>(i, end), decay = Exp<Times<V, kN>>(g);
+    for (int n = 0; n < kN && i + n < end; ++n) {
+      const int64_t at = At<V>(buf, i + n, c);
+      if (i + n == start) {
+        prefix = decay.x[n];
+        sum = g.x[n];
+      } else {
+        prefix = V::Mul(prefix, decay.x[n]);
+        AddCompensated<V>(g.x[n], &sum, &lost);
+      }
+      V::Store(buf.g + at, g.x[n]);
+      V::Store(buf.decay + at, decay.x[n]);
+      if constexpr (!kBf16Products<V>) V::Store(buf.prefix + at, prefix);
+    }
+  }
+  const int64_t block = int64_t{start / kBlockRows} * buf.ldk + c;
+  V::Store(buf.block_log + block, sum);
+  V::Store(buf.block_lost + block, lost);
+  V::Store(buf.block_decay + block, Exp<V>(sum, lost));
+}
+
 template <class V>
 void GateCumsum(const HeadChunk& in, const ChunkBuffers& buf) {
-  using F = typename V::F;
-  const int64_t ld = buf.ldk;
   ForEachGateColumn<V>(in, [&](const auto& column, int c) {
-    F prefix = V::Zero(), sum = V::Zero(), lost = V::Zero();
-    for (int i = 0; i < in.rows; ++i) {
-      PrefetchPart(in.q, i, c);  // for intra_chunk
+    for (int i = 0; i < in.rows; ++i) {  // for intra_chunk
+      PrefetchPart(in.q, i, c);
       PrefetchPart(in.k, i, c);
-      const int64_t at = At<V>(buf, i, c);
-      const bool first = i % kBlockRows == 0, last = i % kBlockRows == kBlockRows - 1;
-      const F g = column.At(i), decay = Exp<V>(g);
-      prefix = first ? decay : V::Mul(prefix, decay);
-      if (first) {
-        sum = g;
-        lost = V::Zero();
-      } else {
-        AddCompensated<V>(g, &sum, &lost);
-      }
-      V::Store(buf.g + at, g);
-      V::Store(buf.decay + at, decay);
-      if constexpr (!kBf16Products<V>) V::Store(buf.prefix + at, prefix);
-      if (!last && i != in.rows - 1) continue;
-      const int64_t block = i / kBlockRows * ld + c;
-      V::Store(buf.block_log + block, sum);
-      V::Store(buf.block_lost + block, lost);
-      V::Store(buf.block_decay + block, Exp<V>(sum, lost));
+    }
+    for (int start = 0; start < in.rows; start += kBlockRows) {
+      const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+      GateCumsumBlock<V>(column, buf, c, start, end);
     }
   });
 }
