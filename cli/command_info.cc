@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/error.h"
@@ -16,12 +17,20 @@ namespace kda::cli {
 namespace {
 
 struct InfoFlags {
-  bool limits = false, switches = false, json = false;
+  bool isas = false, limits = false, switches = false, json = false;
 };
 
 std::string Number(double value) {
   const bool whole = std::fabs(value) < 1e15 && value == std::floor(value);
   return whole ? fmt::format("{:.0f}", value) : fmt::format("{:.6g}", value);
+}
+
+Table IsasTable() {
+  Table table({"instruction set", "architecture", "needs"});
+  for (int32_t i = 0; const kda_isa_info* info = kda_isa_row(i); ++i) {
+    table.Add({info->name, info->architecture, info->needs});
+  }
+  return table;
 }
 
 Table LimitsTable() {
@@ -67,7 +76,9 @@ Json Kernels() {
   Json kernels = Json::array();
   Case problem = PackedCase(MakeInputs({}, 8, 128, 1), Batch::Of(1, 128));
   DescribeOutputs(KDA_BF16, &problem);
-  for (int32_t isa = KDA_ISA_AUTO; kda_isa_name(isa) != nullptr; ++isa) {
+  std::vector<int32_t> isas = {KDA_ISA_AUTO};
+  for (int32_t i = 0; const kda_isa_info* info = kda_isa_row(i); ++i) isas.push_back(info->isa);
+  for (const int32_t isa : isas) {
     Json kernel = {{"isa", kda_isa_name(isa)}};
     kernel["available"] = isa == KDA_ISA_AUTO || kda_isa_available(isa) != 0;
     kernel["capped"] = !kernel["available"].get<bool>() && MachineHas(isa);
@@ -118,7 +129,7 @@ void PrintForPeople(const Json& kernels, const Json& manifest) {
                                         : manifest["KDA_MAX_ISA"].get<std::string>());
   fmt::print("Instruction sets, and what runs with each (one thread, K = V = 128):\n");
   for (const Json& kernel : kernels) {
-    fmt::print("  {:<9} {}\n", kernel["isa"].get<std::string>(),
+    fmt::print("  {:<12} {}\n", kernel["isa"].get<std::string>(),
                kernel["available"].get<bool>() ? kernel["ran"]["description"].get<std::string>()
                : kernel["capped"].get<bool>()  ? "capped by KDA_MAX_ISA"
                                                : "not on this machine");
@@ -134,18 +145,22 @@ void AddInfo(CLI::App* app, Context* context) {
   CLI::App* command =
       app->add_subcommand("info", "CPU, instruction sets, what would run, limits, versions");
   command->footer(
-      "The environment variable KDA_MAX_ISA (baseline, avx2 or avx512) caps the instruction set "
-      "of\n"
-      "the library, in every program that uses it.\n"
+      "The environment variable KDA_MAX_ISA, the name of an instruction set, rules out those "
+      "after\n"
+      "it in the table, in every program that uses the library.\n"
       "Examples:\n"
       "  kda info\n"
+      "  kda info --isas        the table of instruction sets, as markdown\n"
       "  kda info --limits      the validator's limits, as markdown\n"
       "  KDA_MAX_ISA=avx2 kda info");
+  CLI::Option* isas =
+      command->add_flag("--isas", flags->isas, "only the table of instruction sets, as markdown");
   CLI::Option* limits =
       command->add_flag("--limits", flags->limits, "only the table of limits, as markdown");
   CLI::Option* switches =
       command->add_flag("--switches", flags->switches, "only the table of switches, as markdown");
   command->add_flag("--json", flags->json, "everything, as JSON")
+      ->excludes(isas)
       ->excludes(limits)
       ->excludes(switches);
   command->callback([flags, context] {
@@ -156,9 +171,11 @@ void AddInfo(CLI::App* app, Context* context) {
       fmt::print("{}\n", json.dump(2));
       return;
     }
+    if (flags->isas) fmt::print("{}", IsasTable().Markdown());
     if (flags->limits) fmt::print("{}", LimitsTable().Markdown());
     if (flags->switches) fmt::print("{}", SwitchesTable().Markdown());
-    if (!flags->limits && !flags->switches) PrintForPeople(Kernels(), Manifest(*context));
+    if (flags->isas || flags->limits || flags->switches) return;
+    PrintForPeople(Kernels(), Manifest(*context));
   });
 }
 

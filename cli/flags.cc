@@ -26,6 +26,13 @@ int32_t IndexOfName(const std::vector<std::string>& names, const std::string& na
   return static_cast<int32_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
+int32_t IsaNamed(const std::string& name) {
+  for (int32_t i = 0; const kda_isa_info* info = kda_isa_row(i); ++i) {
+    if (name == info->name) return info->isa;
+  }
+  return KDA_ISA_AUTO;
+}
+
 uint32_t RungSwitches(const std::string& rung) {
   const char* name = nullptr;
   uint32_t on = 0;
@@ -151,7 +158,7 @@ PlanOptions MakeOptions(const ExecutionFlags& flags, const std::string& rung,
                         const std::string& isa) {
   PlanOptions options;
   options.backend = IndexOfName(NamesOf(kda_backend_name), flags.backend);
-  options.isa = IndexOfName(IsaNames(), isa);
+  options.isa = IsaNamed(isa);
   options.solver = IndexOfName(NamesOf(kda_solver_name), flags.solver);
   options.threads = flags.threads;
   uint32_t on = RungSwitches(rung);
@@ -241,7 +248,13 @@ std::vector<std::string> SwitchNames(uint32_t bits) {
   return names;
 }
 
-std::vector<std::string> IsaNames() { return NamesOf(kda_isa_name); }
+std::vector<std::string> IsaNames() {
+  std::vector<std::string> names = {kda_isa_name(KDA_ISA_AUTO)};
+  for (int32_t i = 0; const kda_isa_info* info = kda_isa_row(i); ++i) {
+    names.emplace_back(info->name);
+  }
+  return names;
+}
 
 kda_dtype DtypeFromFlag(const std::string& name) {
   if (name == "bf16") return KDA_BF16;

@@ -84,7 +84,8 @@ int main(int argc, char** argv) {
       "  kda info                      what this machine can run\n"
       "  kda verify --seqlen 300       a small problem against the fp64 oracle\n"
       "Environment:\n"
-      "  KDA_MAX_ISA=baseline|avx2|avx512    no instruction set beyond this one is used\n"
+      "  KDA_MAX_ISA=NAME              no instruction set beyond this one is used (kda info "
+      "--isas)\n"
       "Exit codes: 0 good, 1 a verification or the machine failed, 2 wrong arguments.");
   app.set_version_flag("--version", std::string("kda ") + kda_version_string());
   app.require_subcommand(0, 1);

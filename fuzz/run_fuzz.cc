@@ -163,9 +163,10 @@ Case MakeCase(Provider* bytes) {
 
 Config MakeConfig(Provider* bytes, kda_mode mode) {
   Config config;
-  config.isa =
-      bytes->PickValueInArray({KDA_ISA_AUTO, KDA_ISA_BASELINE, KDA_ISA_AVX2, KDA_ISA_AVX512});
-  if (kda_isa_available(config.isa) == 0) config.isa = KDA_ISA_AUTO;
+  const kda_isa_info* const isa = kda_isa_row(bytes->ConsumeIntegralInRange<int32_t>(-1, 7));
+  if (isa != nullptr && kda_isa_available(isa->isa) != 0) {
+    config.isa = static_cast<kda_isa>(isa->isa);
+  }
   config.solver =
       bytes->PickValueInArray({KDA_SOLVER_AUTO, KDA_SOLVER_SUBSTITUTION, KDA_SOLVER_BLOCK});
   config.threads = bytes->ConsumeIntegralInRange<int32_t>(1, 3);

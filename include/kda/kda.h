@@ -106,8 +106,12 @@ typedef enum kda_isa {
                            name of one; anything else is an error) */
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
-  KDA_ISA_AVX512 = 3    /* AVX-512 F, BW, DQ, VL */
-} kda_isa;
+  KDA_ISA_AVX512 = 3,   /* AVX-512 F, BW, DQ, VL; fp32 products, as the two above */
+  KDA_ISA_AVX512_BF16 =
+      4,          /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded
+                              to bf16, with fp32 sums; anything else as KDA_ISA_AVX512 */
+  KDA_ISA_AMX = 5 /* and AMX-TILE, AMX-BF16: the same on tiles */
+} kda_isa;        /* not in an order: kda_isa_row() has it */
 
 typedef enum kda_solver {
   KDA_SOLVER_AUTO = 0,         /* block with safe_gate, substitution without */
@@ -265,6 +269,9 @@ typedef struct kda_plan_info {
   int64_t chunks;              /* 64-token chunks that exist, per head */
   int64_t checkpoints;         /* rows C */
   int64_t checkpoints_skipped; /* rows that will be left untouched */
+  int32_t products;            /* KDA_F32, or KDA_BF16: the matrix products take operands rounded to
+                                  bf16 (KDA_ISA_AVX512_BF16) */
+  int32_t reserved;            /* 0 */
 } kda_plan_info;
 
 /* Validates, once. `options` NULL: defaults. On success *plan must be given to kda_plan_destroy.
@@ -293,6 +300,18 @@ KDA_API const char *kda_isa_name(int32_t isa);         /* "auto", "baseline", "a
 KDA_API const char *kda_solver_name(int32_t solver);   /* "auto", "substitution", .. or NULL */
 KDA_API const char *kda_backend_name(int32_t backend); /* "auto", "cpu", "reference" or NULL */
 KDA_API int32_t kda_isa_available(int32_t isa); /* 1: this machine (and KDA_MAX_ISA) has it */
+
+/* Row `index` of the table of instruction sets, or NULL past its end. Those of one architecture are
+ * together: first the one that all of its processors have, then in the order of KDA_ISA_AUTO, which
+ * takes the last that is available (and fast there); KDA_MAX_ISA rules out the rows after the one it
+ * names. Rows belong to the library, are static, and may be added anywhere. */
+typedef struct kda_isa_info {
+  int32_t isa;              /* kda_isa */
+  const char *name;         /* "avx2" */
+  const char *architecture; /* "x86-64" */
+  const char *needs;        /* what a processor must have, for people */
+} kda_isa_info;
+KDA_API const kda_isa_info *kda_isa_row(int32_t index);
 
 /* Row `index` of the switch table, or NULL past its end. Rows belong to the library, are static, and
  * grow at their end only. */

@@ -1,90 +1,115 @@
 #include "core/cpu_features.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <initializer_list>
-
-#include "core/plan.h"
-
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace kda::core {
-namespace {
 
 #if defined(__x86_64__)
 
-struct Cpuid {
-  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+namespace {
+
+enum Register { kEax, kEbx, kEcx, kEdx };
+
+// The registers that the operating system must save, as bits of XCR0.
+constexpr uint64_t kYmm = 0x6;   // XMM, YMM
+constexpr uint64_t kZmm = 0xe6;  // and the mask registers, both halves of ZMM
+constexpr uint64_t kTiles = 0x600e6;
+
+struct Row {
+  uint64_t feature;
+  const char* name;
+  uint32_t leaf, subleaf;  // of cpuid
+  Register reg;
+  int bit;
+  uint64_t saved;
 };
 
-// All zero for a leaf the processor does not have.
-Cpuid Leaf(uint32_t leaf) {
-  Cpuid r;
-  if (__get_cpuid_count(leaf, 0, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) return Cpuid();
-  return r;
+constexpr Row kRows[] = {
+    {kFma, "fma", 1, 0, kEcx, 12, kYmm},
+    {kF16c, "f16c", 1, 0, kEcx, 29, kYmm},
+    {kAvx, "avx", 1, 0, kEcx, 28, kYmm},
+    {kAvx2, "avx2", 7, 0, kEbx, 5, kYmm},
+    {kAvx512F, "avx512f", 7, 0, kEbx, 16, kZmm},
+    {kAvx512Bw, "avx512bw", 7, 0, kEbx, 30, kZmm},
+    {kAvx512Dq, "avx512dq", 7, 0, kEbx, 17, kZmm},
+    {kAvx512Vl, "avx512vl", 7, 0, kEbx, 31, kZmm},
+    {kAvx512Bf16, "avx512_bf16", 7, 1, kEax, 5, kZmm},
+    {kAmxTile, "amx_tile", 7, 0, kEdx, 24, kTiles},
+    {kAmxBf16, "amx_bf16", 7, 0, kEdx, 22, kTiles},
+};
+
+// 0 for a leaf the processor does not have.
+uint32_t Cpuid(uint32_t leaf, uint32_t subleaf, Register reg) {
+  uint32_t words[4] = {};
+  if (__get_cpuid_count(leaf, subleaf, &words[0], &words[1], &words[2], &words[3]) == 0) return 0;
+  return words[reg];
 }
 
-bool Has(uint32_t word, std::initializer_list<int> bits) {
-  for (int bit : bits) {
-    if ((word >> bit & 1) == 0) return false;
-  }
-  return true;
-}
-
-// The registers the operating system saves. Executing this is only allowed with OSXSAVE.
+// 0 where the operating system does not say.
 uint64_t Xcr0() {
+  constexpr int kOsxsave = 27;
+  if ((Cpuid(1, 0, kEcx) >> kOsxsave & 1) == 0) return 0;
   uint32_t low, high;
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return uint64_t{high} << 32 | low;
 }
 
-kda_isa Detect() {
-  constexpr int kFma = 12, kOsxsave = 27, kAvx = 28, kF16c = 29;  // leaf 1, ecx
-  constexpr int kAvx2 = 5, kAvx512F = 16, kAvx512Dq = 17, kAvx512Bw = 30, kAvx512Vl = 31;  // 7, ebx
-  constexpr uint64_t kYmm = 0x6, kZmm = 0xe6;  // XCR0: XMM, YMM; and opmask, both halves of ZMM
+bool OfAmd() {
+  // "AuthenticAMD"
+  return Cpuid(0, 0, kEbx) == 0x68747541 && Cpuid(0, 0, kEdx) == 0x69746e65 &&
+         Cpuid(0, 0, kEcx) == 0x444d4163;
+}
 
-  const uint32_t one = Leaf(1).ecx, seven = Leaf(7).ebx;
-  if (!Has(one, {kFma, kOsxsave, kAvx, kF16c}) || !Has(seven, {kAvx2})) return KDA_ISA_BASELINE;
+// Linux lends the tiles' registers to a process that asks, once.
+bool TilesGranted() {
+#if defined(__linux__)
+  constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+uint64_t Detect() {
   const uint64_t saved = Xcr0();
-  if ((saved & kYmm) != kYmm) return KDA_ISA_BASELINE;
-  if (!Has(seven, {kAvx512F, kAvx512Dq, kAvx512Bw, kAvx512Vl}) || (saved & kZmm) != kZmm) {
-    return KDA_ISA_AVX2;
+  uint64_t features = 0;
+  for (const Row& row : kRows) {
+    const bool has = (Cpuid(row.leaf, row.subleaf, row.reg) >> row.bit & 1) != 0;
+    if (has && (saved & row.saved) == row.saved) features |= row.feature;
   }
-  return KDA_ISA_AVX512;
+  if ((features & kAvx512Bf16) != 0 && OfAmd()) features |= kFastBf16Dot;
+  if ((features & kAmxTile) != 0 && !TilesGranted()) features &= ~(kAmxTile | kAmxBf16);
+  return features;
+}
+
+}  // namespace
+
+const char* CpuFeatureName(uint64_t bit) {
+  for (const Row& row : kRows) {
+    if (row.feature == bit) return row.name;
+  }
+  return nullptr;
 }
 
 #else
 
-kda_isa Detect() { return KDA_ISA_BASELINE; }
+namespace {
+uint64_t Detect() { return 0; }
+}  // namespace
+
+const char* CpuFeatureName(uint64_t) { return nullptr; }
 
 #endif
 
-}  // namespace
-
-kda_isa MachineIsa() {
-  static const kda_isa isa = Detect();
-  return isa;
+uint64_t CpuFeatures() {
+  static const uint64_t features = Detect();
+  return features;
 }
-
-IsaCap ReadIsaCap() {
-  const char* text = std::getenv("KDA_MAX_ISA");
-  if (text == nullptr || text[0] == '\0') return {nullptr, true, KDA_ISA_AVX512};
-  for (int32_t isa = KDA_ISA_BASELINE; kda_isa_name(isa) != nullptr; ++isa) {
-    if (std::strcmp(text, kda_isa_name(isa)) == 0) return {text, true, static_cast<kda_isa>(isa)};
-  }
-  return {text, false, KDA_ISA_AVX512};
-}
-
-kda_isa BestIsa() { return std::min(MachineIsa(), ReadIsaCap().isa); }
-
-bool IsaAvailable(kda_isa isa) { return isa >= KDA_ISA_BASELINE && isa <= BestIsa(); }
 
 }  // namespace kda::core
-
-extern "C" int32_t kda_isa_available(int32_t isa) {
-  if (isa < KDA_ISA_BASELINE || isa > KDA_ISA_AVX512) return 0;
-  return kda::core::IsaAvailable(static_cast<kda_isa>(isa)) ? 1 : 0;
-}

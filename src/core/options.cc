@@ -2,8 +2,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <string>
 
-#include "core/cpu_features.h"
+#include "core/isa.h"
 #include "core/limits.h"
 #include "core/switches.h"
 #include "core/validate.h"
@@ -11,19 +12,30 @@
 namespace kda::core {
 namespace {
 
+// "auto (0), cpu (1), reference (2)"
+std::string NamedValues(const char* (*name_of)(int32_t)) {
+  constexpr int32_t kAboveAll = 16;  // values of instruction sets have gaps
+  std::string text;
+  for (int32_t value = 0; value < kAboveAll; ++value) {
+    if (name_of(value) == nullptr) continue;
+    text += (text.empty() ? "" : ", ") + std::string(name_of(value));
+    text += " (" + std::to_string(value) + ")";
+  }
+  return text;
+}
+
 kda_status CheckEnums(const kda_options& in, kda_error* error) {
   const struct {
     const char* name;
     int32_t value;
     const char* (*name_of)(int32_t);
-    const char* known;
-  } enums[] = {{"backend", in.backend, kda_backend_name, "auto, cpu, reference"},
-               {"isa", in.isa, kda_isa_name, "auto, baseline, avx2, avx512"},
-               {"solver", in.solver, kda_solver_name, "auto, substitution, block, neumann64"}};
+  } enums[] = {{"backend", in.backend, kda_backend_name},
+               {"isa", in.isa, kda_isa_name},
+               {"solver", in.solver, kda_solver_name}};
   for (const auto& e : enums) {
     if (e.name_of(e.value) == nullptr) {
-      return Fail(error, KDA_ERROR_ENUM, e.name, "value is %d, must be one of %s (from 0)", e.value,
-                  e.known);
+      return Fail(error, KDA_ERROR_ENUM, e.name, "value is %d, must be one of %s", e.value,
+                  NamedValues(e.name_of).c_str());
     }
   }
   if ((in.switches_off & ~KDA_SWITCHES_ALL) != 0) {
@@ -47,30 +59,34 @@ int32_t Processors() {
 }
 
 kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* error) {
-  const auto isa = static_cast<kda_isa>(in.isa);
   const bool reference = execution->backend == KDA_BACKEND_REFERENCE;
   const IsaCap cap = ReadIsaCap();
-  if (isa == KDA_ISA_AUTO) {
+  const IsaChoice here = IsasHere();
+  const Isa& first = here.table.First();
+  if (in.isa == KDA_ISA_AUTO) {
     if (!cap.known) {
+      const IsaChoice all = {here.table, ~uint64_t{0}, nullptr};
       return Fail(error, KDA_ERROR_OPTION, "KDA_MAX_ISA",
-                  "the environment variable is \"%.64s\", must be baseline, avx2 or avx512",
-                  cap.text);
+                  "the environment variable is \"%.64s\", must be one of %s", cap.text,
+                  all.Names().c_str());
     }
-    execution->isa = reference ? KDA_ISA_BASELINE : BestIsa();
+    execution->isa = static_cast<kda_isa>((reference ? first : here.Best()).info.isa);
     return KDA_OK;
   }
-  if (!IsaAvailable(isa)) {
-    const bool capped = isa <= MachineIsa();
+  const Isa& isa = *here.table.Find(in.isa);
+  if (!here.Available(isa)) {
+    const bool capped = here.MachineHas(isa);
     return Fail(error, KDA_ERROR_UNAVAILABLE, "isa",
-                "%s is forced, but %s%.64s; the best here is %s", kda_isa_name(isa),
+                "%s is forced, but %s%.64s; available here: %s", isa.info.name,
                 capped ? "KDA_MAX_ISA is " : "this machine does not have it",
-                capped ? cap.text : "", kda_isa_name(BestIsa()));
+                capped ? cap.text : "", here.Names().c_str());
   }
-  if (reference && isa != KDA_ISA_BASELINE) {
+  if (reference && &isa != &first) {
     return Fail(error, KDA_ERROR_OPTION, "isa",
-                "%s is forced, but the reference backend has only baseline", kda_isa_name(isa));
+                "%s is forced, but the reference backend has only %s", isa.info.name,
+                first.info.name);
   }
-  execution->isa = isa;
+  execution->isa = static_cast<kda_isa>(isa.info.isa);
   return KDA_OK;
 }
 

@@ -121,6 +121,7 @@ kda_status kda_plan_get_info(const kda_plan* plan, kda_plan_info* info) {
   ours.checkpoints_skipped =
       std::count_if(plan->checkpoints.begin(), plan->checkpoints.end(),
                     [](const kda::core::Checkpoint& c) { return !c.written; });
+  ours.products = plan->bf16_products ? KDA_BF16 : KDA_F32;
   std::memset(info, 0, size);
   std::memcpy(info, &ours, std::min(size, kInfoRule.known));
   return KDA_OK;

@@ -61,7 +61,7 @@ struct Problem {
 // How the caller's threads are used.
 struct Execution {
   kda_backend backend = KDA_BACKEND_CPU;
-  kda_isa isa = KDA_ISA_BASELINE;
+  kda_isa isa = KDA_ISA_AUTO;  // never AUTO in a plan
   kda_solver solver = KDA_SOLVER_BLOCK;
   int32_t threads = 1;
   uint32_t switches = 0;           // in effect
@@ -88,6 +88,7 @@ struct kda_plan {
   int64_t max_chunks = 0;       // of one sequence
   int64_t sequence_tokens = 0;  // tokens in sequences that are not skipped
   int64_t zero_from = 0;        // rows of o along T from here on belong to no sequence (B = 1)
+  bool bf16_products = false;   // CPU: inputs are bf16 and the kernels multiply them as such
   int32_t heads_per_step = 1;   // value heads per step: head_block
   int32_t workers = 1;          // tasks at a time: the threads that find something to do
   size_t workspace_size = 0;
@@ -117,10 +118,6 @@ inline constexpr size_t kWorkspaceAlignment = 64;  // bytes: a cache line, a vec
 // Fills *error (where not null) and returns `code`.
 kda_status Fail(kda_error* error, kda_status code, const char* argument, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
-
-// core/cpu_features.cc: what this machine can run, KDA_MAX_ISA applied.
-bool IsaAvailable(kda_isa isa);
-kda_isa BestIsa();
 
 // core/thread_pool.cc: runs task(argument, i) for i in [0, count) on the calling thread and up to
 // count - 1 threads of the process-wide pool. Never allocates (EnsureThreads does that, when a plan

@@ -18,7 +18,6 @@ constexpr const char* kStatusNames[] = {
     "option", "unavailable",  "workspace",   "alias", "out_of_memory", "internal"};
 static_assert(sizeof kStatusNames / sizeof kStatusNames[0] == KDA_ERROR_INTERNAL + 1);
 constexpr const char* kDtypeNames[] = {nullptr, "f32", "bf16", "f16", "i32", "i64"};
-constexpr const char* kIsaNames[] = {"auto", "baseline", "avx2", "avx512"};
 constexpr const char* kSolverNames[] = {"auto", "substitution", "block", "neumann64"};
 constexpr const char* kBackendNames[] = {"auto", "cpu", "reference"};
 
@@ -61,7 +60,6 @@ const char* kda_status_name(int32_t status) {
 const char* kda_dtype_name(int32_t dtype) {
   return kda::core::NameOf(kda::core::kDtypeNames, dtype);
 }
-const char* kda_isa_name(int32_t isa) { return kda::core::NameOf(kda::core::kIsaNames, isa); }
 const char* kda_solver_name(int32_t solver) {
   return kda::core::NameOf(kda::core::kSolverNames, solver);
 }

@@ -2,20 +2,16 @@
 #include <algorithm>
 #include <string>
 
+#include "core/isa.h"
 #include "core/plan.h"
 #include "cpu/forward.h"
+#include "cpu/mma/tile.h"
 
 namespace kda::cpu {
 
-const Kernels& KernelsFor(kda_isa isa) {
-  switch (isa) {
-    case KDA_ISA_AVX512:
-      return kAvx512Kernels;
-    case KDA_ISA_AVX2:
-      return kAvx2Kernels;
-    default:
-      return kBaselineKernels;
-  }
+const Kernels& KernelsFor(const kda_plan& plan) {
+  const core::Isa& isa = *core::Isas().Find(plan.execution.isa);
+  return plan.bf16_products ? *isa.bf16_kernels : *isa.kernels;
 }
 
 namespace {
@@ -72,6 +68,17 @@ int64_t StepsOf(const kda_plan& plan, int64_t live) {
   return heads * std::max(live, static_cast<int64_t>(plan.chunks.size()));
 }
 
+// q, k and v are bf16, and what is asked for has a form with bf16 products.
+bool MultipliesBf16(const kda_plan& plan) {
+  const core::Problem& p = plan.problem;
+  const core::Execution& e = plan.execution;
+  const core::Isa& isa = *core::Isas().Find(e.isa);
+  constexpr uint32_t kNeeded = KDA_SWITCH_FUSE | KDA_SWITCH_SAFE_GATE;
+  return isa.bf16_kernels != nullptr && p.mode == KDA_PREFILL &&
+         (e.switches & kNeeded) == kNeeded && e.solver != KDA_SOLVER_NEUMANN64 &&
+         p.dim_k % kPanel == 0 && p.q.dtype == KDA_BF16 && p.v.dtype == KDA_BF16;
+}
+
 void Prepare(kda_plan* plan, std::string* notes) {
   int64_t row_base = 0, live = 0;
   for (core::Sequence& s : plan->sequences) {
@@ -83,16 +90,20 @@ void Prepare(kda_plan* plan, std::string* notes) {
   ChooseHeadsPerStep(live, plan, notes);
   plan->workers =
       static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan, live), 1, plan->execution.threads));
+  plan->bf16_products = MultipliesBf16(*plan);
   const Driver driver = DriverFor(*plan);
   plan->workspace_size = static_cast<size_t>(driver.workspace_floats(*plan)) * sizeof(float);
   *notes += std::string("; ") + driver.name;
+  if (core::Isas().Find(plan->execution.isa)->bf16_kernels != nullptr) {
+    *notes += plan->bf16_products ? ", bf16 products" : ", fp32 products";
+  }
   if (plan->heads_per_step > 1) {
     *notes += ", " + std::to_string(plan->heads_per_step) + " heads a step";
   }
 }
 
 kda_status RunPlan(const kda_plan& plan, const core::Buffers& buffers, kda_error*) {
-  const Run run = {plan, buffers, KernelsFor(plan.execution.isa)};
+  const Run run = {plan, buffers, KernelsFor(plan)};
   DriverFor(plan).run(run, reinterpret_cast<float*>(buffers.workspace));
   return KDA_OK;
 }

@@ -10,16 +10,19 @@ namespace kda::cpu {
 
 enum Stage : unsigned { kGateCumsum = 1, kIntraChunk = 2, kInterChunk = 4, kOutput = 8 };
 
+// The forms that have a buffer.
+enum Use { kAlways, kFp32Operands, kBf16Operands, kSplitOperands, kStaged };
+
 struct BufferRow {
   float* ChunkBuffers::*member;
   Stage written_by;
   unsigned read_by;  // other stages that read it: kept in memory between stages in the staged form
   int per_row_k, per_row_v, per_row;  // floats a row: this times K, V and 1 ..
-  int fixed_k, fixed_kv, fixed;       // .. and once per chunk: this times K, K V and 1
-  bool staged_only;
+  int fixed_k, fixed_half_kv, fixed;  // .. and once per chunk: this times K, K V / 2 and 1
+  Use use;
 };
 
-inline constexpr int kBufferRows = 20;
+inline constexpr int kBufferRows = 29;
 extern const BufferRow kBufferTable[kBufferRows];
 
 struct ChunkDims {
@@ -28,8 +31,10 @@ struct ChunkDims {
 };
 
 enum class Which {
-  kFused,       // all but the staged-only ones
-  kStagedAll,   // all
+  kFused,       // one pass, fp32 products
+  kFusedBf16,   // one pass, bf16 products
+  kFusedSplit,  // one pass, bf16 products and split ones
+  kStagedAll,   // four stages (fp32 products)
   kStagedKept,  // those kept between stages
   kStagedLocal  // the others
 };

@@ -32,6 +32,10 @@ struct GateParams {
   float power[2];        // .. as two factors within fp32
   float bound;           // lower_bound
   const float* dt_bias;  // [K], nullptr: 0
+  // bf16 products within a 16-row block (intra_chunk_bf16.h): whether 16 gates stay within the
+  // exponent's budget, and powers of two for queries and keys.
+  bool diagonal_products;
+  float shift_up, shift_down;
 };
 
 // Inputs and output of a chunk, as they lie in the caller's memory.
@@ -50,7 +54,7 @@ struct HeadChunk {
 };
 
 // Intermediates of a chunk, fp32. K- and V-wide rows are `ldk` and `ldv` long, zero past dim_k and
-// dim_v; the square ones are [64, 64]. Rows past `rows` are never written nor read. The table of
+// dim_v; with bf16 products g, decay, q, k and what is made of them lie in panels (mma/tile.h) instead; the square ones are [64, 64]. Rows past `rows` are never written nor read. The table of
 // buffers (buffers.cc) says which stage writes what and how large it is.
 struct ChunkBuffers {
   int ldk = 0, ldv = 0;
@@ -74,11 +78,25 @@ struct ChunkBuffers {
   float* l = nullptr;     // [64, 64] strict lower triangle of L
   float* u = nullptr;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
   float* w = nullptr;     // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
+  // intra_chunk with bf16 products: operands in bf16, two to a float
+  float* qk_block =
+      nullptr;  // [K / 32, 2, 64, 32] q and k decayed from the start of their 16-row block, times
+                // shift_up
+  float* qk_chunk = nullptr;  // [K / 32, 2, 64, 32] q e^G and k e^G
+  float* keys =
+      nullptr;  // [4, K / 2, 64] pairs of channels: for each row block, the keys up to its
+                // end relative to its start, times shift_down
+  // The same where fp32 products are split (kSplitProducts): high parts, then low parts
+  float* aqk_split = nullptr;  // [2, 64, 64] bf16
+  float* l_split = nullptr;    // [2, 64, 64] bf16
+  float* kg_split = nullptr;   // [2, K, 64] bf16, kg transposed
+  float* v_split = nullptr;  // [2, 32, V] pairs of rows of v_new; rows that do not exist are zeros
   float* solve_scratch = nullptr;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
-  float* kg = nullptr;     // [64, K] k e^(G[last] - G), over kh
-  float* v_new = nullptr;  // [64, V]
-  float* h = nullptr;      // [K, V] state before the chunk     four-stage form only
+  float* kg = nullptr;       // [64, K] k e^(G[last] - G), over kh
+  float* v_new = nullptr;    // [64, V]
+  float* s_pairs = nullptr;  // [K / 2, V] pairs of channels: the state before the chunk in bf16
+  float* h = nullptr;        // [K, V] state before the chunk     four-stage form only
   // any
   float* row = nullptr;  // [256] one converted row
 };

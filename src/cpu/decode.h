@@ -70,7 +70,9 @@ void DecodeToken(const HeadChunk& in, int i, ConstState s, State out) {
   const int padded_k = PadTo16<V>(in.dim_k), padded_v = PadTo16<V>(in.dim_v);
   LoadKeyRow<V>(in, in.q, i, t.q);
   LoadKeyRow<V>(in, in.k, i, t.k);
-  ActivateGateRow<V>(in, i, t.row, t.hi);
+  ForEachGateColumn<V>(in, [&](const auto& column, int c) {
+    V::Store(t.hi + c, column.template At<1>(i, i + 1).x[0]);
+  });
   typename V::F qk_sum = V::Zero();
   for (int c = 0; c < padded_k; c += V::kLanes) {
     typename V::F hi, lo;
@@ -84,7 +86,8 @@ void DecodeToken(const HeadChunk& in, int i, ConstState s, State out) {
     qk_sum = V::Fma(q, k, qk_sum);
   }
   LoadRow<V>(in.v.dtype, in.v.data + i * in.v.stride, in.dim_v, t.v);
-  const float beta = LoadBeta<V>(in, i);
+  LoadBeta<V>(in, i, 1, t.row);
+  const float beta = t.row[0];
   const float qk = V::Sum(qk_sum);
   constexpr int kVecs = 2 * V::kTileVecs;
   int column = 0;

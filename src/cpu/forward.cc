@@ -23,6 +23,9 @@ static_assert(static_cast<int>(Solver::kSubstitution) == KDA_SOLVER_SUBSTITUTION
 
 namespace {
 
+// Queries and keys in a block are scaled by up to 2^+-58: those up to 2^69 stay finite.
+constexpr double kDiagonalBudget = 116;
+
 Rows RowsOf(const kda_tensor& t, const void* data, const core::Sequence& s, int64_t token,
             int64_t head) {
   const int64_t size = core::SizeOfDtype(t.dtype);
@@ -34,8 +37,16 @@ Rows RowsOf(const kda_tensor& t, const void* data, const core::Sequence& s, int6
 GateParams GateOf(const Run& run, int64_t head) {
   const core::Problem& p = run.plan.problem;
   constexpr double kLog2OfE = 1.4426950408889634;
-  GateParams gate = {static_cast<Gate>(p.gate), 1, 0, {1, 1}, 0, nullptr};
+  GateParams gate = {};
+  gate.gate = static_cast<Gate>(p.gate);
+  gate.mantissa = 1;
+  gate.power[0] = gate.power[1] = 1;
   gate.bound = static_cast<float>(p.lower_bound);
+  const double span = -kBlockRows * p.lower_bound * kLog2OfE;  // of a block, binary exponent
+  gate.diagonal_products = gate.gate == Gate::kBounded && span <= kDiagonalBudget;
+  const int shift = gate.diagonal_products ? static_cast<int>(span / 2) : 0;
+  gate.shift_up = std::ldexp(1.0f, shift);
+  gate.shift_down = std::ldexp(1.0f, -shift);
   double a_log = 0;
   if (p.A_log.rank != 0) {
     a_log = static_cast<const float*>(run.buffers.A_log)[head * p.A_log.stride[0]];

@@ -18,8 +18,24 @@ namespace kda::cpu {
 // Value heads a fused step can handle.
 inline constexpr int kMaxHeadsPerStep = 8;
 
-// The row of kernels.h for an instruction set.
-const Kernels& KernelsFor(kda_isa isa);
+// The row of kernels.h for a plan.
+const Kernels& KernelsFor(const kda_plan& plan);
+
+// While kernels run on a thread.
+class KernelSession {
+ public:
+  explicit KernelSession(const Kernels& kernels) : leave_(kernels.leave) {
+    if (kernels.enter != nullptr) kernels.enter();
+  }
+  ~KernelSession() {
+    if (leave_ != nullptr) leave_();
+  }
+  KernelSession(const KernelSession&) = delete;
+  KernelSession& operator=(const KernelSession&) = delete;
+
+ private:
+  void (*leave_)();
+};
 
 // Decays of long spans underflow all the time, and a subnormal operand costs over a hundred cycles on
 // many machines: the kernels flush.

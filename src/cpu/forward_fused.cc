@@ -13,8 +13,8 @@ struct HeadFloats {
 
 HeadFloats FloatsPerHead(const kda_plan& plan) {
   const bool unified = (plan.execution.switches & KDA_SWITCH_UNIFIED_LAYOUT) != 0;
-  return {FloatsOf(Which::kFused, DimsOf(plan.problem, kChunkRows)), StateFloats(plan.problem),
-          unified ? 0 : TileFloats(plan.problem)};
+  return {FloatsOf(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows)),
+          StateFloats(plan.problem), unified ? 0 : TileFloats(plan.problem)};
 }
 
 // One value head of the block: its scratch and where its state stands.
@@ -35,14 +35,20 @@ void StoreCheckpoints(const Run& run, const core::Sequence& s, int64_t first,
     const int64_t rows = run.plan.checkpoints[static_cast<size_t>(lane->checkpoint)].token - first;
     if (rows > lane->chunk.rows) return;
     const State at = {lane->checkpoint_state, PaddedDim(p.dim_v)};
-    run.kernels.advance_state(lane->buffers, lane->chunk.dim_k, static_cast<int>(rows), state.Now(),
-                              at);
+    if (rows == 1 && run.plan.bf16_products) {  // what a sequence that ends here gets: see OneRow
+      HeadChunk row = lane->chunk;
+      row.o = reinterpret_cast<char*>(lane->buffers.row);
+      run.kernels.decode_token(row, 0, state.Now(), at);
+    } else {
+      run.kernels.advance_state(lane->buffers, lane->chunk.dim_k, static_cast<int>(rows),
+                                state.Now(), at);
+    }
     state.StoreCheckpoint(lane->checkpoint, {at.data, at.ld});
   }
 }
 
-// A chunk of one row: the decode step, which passes over the state twice instead of three times and
-// gives the same bits (256 sequences of one token, 16 heads, AVX-512, Zen 5: 42.3 to 20.5 ms).
+// A chunk of one row: the decode step, which passes over the state twice instead of three times and,
+// with fp32 products, gives the same bits (256 sequences of one token, 16 heads, AVX-512, Zen 5: 42.3 to 20.5 ms).
 void OneRow(const Run& run, const core::Sequence& s, int64_t first, Lane* lane,
             StateCursor* state) {
   const bool unified = run.On(KDA_SWITCH_UNIFIED_LAYOUT);
@@ -95,7 +101,7 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
   StateCursor states[kMaxHeadsPerStep];
   for (int h = 0; h < heads; ++h) {
     float* const base = scratch + h * floats.total();
-    LayOut(Which::kFused, DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
+    LayOut(run.kernels.buffers, DimsOf(plan.problem, kChunkRows), base, &lanes[h].buffers);
     lanes[h].checkpoint_state = base + floats.chunk + floats.state;
     lanes[h].checkpoint = s.checkpoint_begin;
     lanes[h].tiles = base + floats.chunk + 2 * floats.state;
@@ -133,6 +139,7 @@ void RunFused(const Run& run, float* workspace) {
           [&](int64_t i, int32_t worker) {
             const core::Sequence& s = plan.sequences[static_cast<size_t>(i / blocks)];
             if (s.skip) return;
+            const KernelSession session(run.kernels);
             const int64_t head = i % blocks * step;
             const int64_t count = head + step <= heads ? step : heads - head;
             RunHeads(run, s, static_cast<int>(head), static_cast<int>(count),

@@ -145,7 +145,8 @@ class Staged {
     }
     LayOut(Which::kStagedAll, step.dims, local, &step.buffers);
     for (const BufferRow& row : kBufferTable) {
-      if ((row.read_by & stage) != 0) Copy(row, step, step.record, step.buffers);
+      const bool kept = Includes(Which::kStagedKept, row);
+      if (kept && (row.read_by & stage) != 0) Copy(row, step, step.record, step.buffers);
     }
     local += FloatsOf(Which::kStagedAll, DimsOf(plan_.problem, kChunkRows));
     step.chunk = Gather(step.caller, local);
@@ -155,7 +156,8 @@ class Staged {
   void End(const Step& step, Stage stage) const {
     if (unified_) return;
     for (const BufferRow& row : kBufferTable) {
-      if (row.read_by != 0 && row.written_by == stage) Copy(row, step, step.buffers, step.record);
+      const bool kept = Includes(Which::kStagedKept, row);
+      if (kept && row.written_by == stage) Copy(row, step, step.buffers, step.record);
     }
   }
 

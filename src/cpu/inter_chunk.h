@@ -17,13 +17,64 @@
 
 namespace kda::cpu {
 
-// v_new[i] <- factor[i] (v_new[i] - left[i] S)
+// s_pairs [K / 2, V]: the state in bf16, rows 2 c and 2 c + 1 in pairs.
 template <class V>
-struct SubtractReadBody {
-  const float* left;  // [rows, K]
+void PackState(ConstState s, const ChunkBuffers& buf) {
+  for (int c = 0; c < buf.ldk; c += 2) {
+    const float* const row = s.data + c * s.ld;
+    float* const pairs = buf.s_pairs + int64_t{c / 2} * buf.ldv;
+    for (int v = 0; v < buf.ldv; v += V::kLanes) {
+      V::Store(pairs + v, V::Pairs(V::Load(row + v), V::Load(row + s.ld + v)));
+    }
+  }
+}
+
+// A [64, K] S, as fp32 rows and state or as bf16 rows and pairs.
+template <class V>
+struct StateRead {
+  const float* left;
   int64_t ldk;
   int dim_k;
   ConstState s;
+
+  PairProduct Product(int i, int column) const {
+    constexpr int kPairs = kPanel / 2;
+    return {left + i * kPairs,        2 * kChunkRows * kPairs, kPairs, s.data + column, s.ld,
+            static_cast<int>(ldk / 2)};
+  }
+  template <int MR, int NV>
+  void Add(int i, int column, Tile<V, MR, NV>* tile) const {
+    if constexpr (kBf16Products<V>) {
+      tile->DotAdd(Product(i, column));
+    } else {
+      tile->MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k);
+    }
+  }
+};
+
+// Of the chunk's keys (k e^G) and queries (q e^G).
+template <class V>
+StateRead<V> ReadByKeys(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
+  if constexpr (kBf16Products<V>) {
+    const float* const keys = buf.qk_chunk + kChunkRows * kPanel / 2;
+    return {keys, buf.ldk, in.dim_k, {buf.s_pairs, buf.ldv}};
+  } else {
+    return {buf.kh, buf.ldk, in.dim_k, s};
+  }
+}
+template <class V>
+StateRead<V> ReadByQueries(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
+  if constexpr (kBf16Products<V>) {
+    return {buf.qk_chunk, buf.ldk, in.dim_k, {buf.s_pairs, buf.ldv}};
+  } else {
+    return {buf.qh, buf.ldk, in.dim_k, s};
+  }
+}
+
+// v_new[i] <- factor[i] (v_new[i] - left[i] S)
+template <class V>
+struct SubtractReadBody {
+  StateRead<V> read;
   float* v_new;
   int64_t ldv;
   const float* factor;  // nullptr: 1
@@ -32,7 +83,7 @@ struct SubtractReadBody {
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
     tile.Zero();
-    tile.MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k);
+    read.Add(i, column, &tile);
     for (int r = 0; r < MR; ++r) {
       const typename V::F f = V::Set(factor == nullptr ? 1.0f : factor[i + r]);
       for (int n = 0; n < NV; ++n) {
@@ -48,9 +99,10 @@ void DeltaRule(const HeadChunk& in, const ChunkBuffers& buf, ConstState s, Solve
   for (int i = 0; i < in.rows; ++i) {
     LoadRow<V>(in.v.dtype, in.v.data + i * in.v.stride, in.dim_v, buf.v_new + int64_t{i} * buf.ldv);
   }
+  if constexpr (kBf16Products<V>) PackState<V>(s, buf);
   ForEachTile<V>(in.rows, buf.ldv,
-                 SubtractReadBody<V>{buf.kh, buf.ldk, in.dim_k, s, buf.v_new, buf.ldv, buf.beta});
-  Solve<V>(solver, buf, buf.v_new, buf.ldv, in.rows);
+                 SubtractReadBody<V>{ReadByKeys<V>(in, buf, s), buf.v_new, buf.ldv, buf.beta});
+  SolveValues<V>(solver, buf, in.rows);
 }
 
 template <class V>
@@ -59,7 +111,7 @@ void DeltaRuleUW(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
     V::Store(buf.v_new + c, V::Load(buf.u + c));
   }
   ForEachTile<V>(in.rows, buf.ldv,
-                 SubtractReadBody<V>{buf.w, buf.ldk, in.dim_k, s, buf.v_new, buf.ldv, nullptr});
+                 SubtractReadBody<V>{{buf.w, buf.ldk, in.dim_k, s}, buf.v_new, buf.ldv, nullptr});
 }
 
 // kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own decay
@@ -76,16 +128,16 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
       const int end = cut ? rows : start + kBlockRows;
       typename V::F suffix = decay;
       for (int j = end - 1; j >= start; --j) {
-        V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + j * ld + c), suffix));
-        suffix = V::Mul(suffix, V::Load(buf.decay + j * ld + c));
+        V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + At<V>(buf, j, c)), suffix));
+        suffix = V::Mul(suffix, V::Load(buf.decay + At<V>(buf, j, c)));
       }
       typename V::F sum = V::Load(buf.block_log + b * ld + c);
       typename V::F lost = V::Load(buf.block_lost + b * ld + c);
       if (cut) {  // what gate_cumsum makes when the sequence ends here
-        sum = V::Load(buf.g + start * ld + c);
+        sum = V::Load(buf.g + At<V>(buf, start, c));
         lost = V::Zero();
         for (int j = start + 1; j < end; ++j) {
-          AddCompensated<V>(V::Load(buf.g + j * ld + c), &sum, &lost);
+          AddCompensated<V>(V::Load(buf.g + At<V>(buf, j, c)), &sum, &lost);
         }
       }
       total = V::Add(total, V::Sub(sum, lost));
@@ -98,14 +150,35 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
   }
 }
 
+// kg_split: kg of the first `rows` rows, transposed, zeros up to the next multiple of 16.
+template <class V>
+void SplitKeys(const ChunkBuffers& buf, int rows) {
+  constexpr int kPairs = kChunkRows / 2;
+  const int64_t low = int64_t{kPairs} * buf.ldk;
+  for (int start = 0; start < rows; start += 2 * V::kLanes) {  // 16 pairs of rows
+    for (int c = 0; c < buf.ldk; c += V::kLanes) {
+      alignas(64) float high_pairs[V::kLanes * V::kLanes], low_pairs[V::kLanes * V::kLanes];
+      for (int p = 0; p < V::kLanes; ++p) {
+        const int i = start + 2 * p;
+        const float* const row = buf.kg + int64_t{i} * buf.ldk + c;
+        const typename V::F first = i < rows ? V::Load(row) : V::Zero();
+        const typename V::F second = i + 1 < rows ? V::Load(row + buf.ldk) : V::Zero();
+        const typename V::F high1 = V::Top(first), high2 = V::Top(second);
+        V::Store(high_pairs + p * V::kLanes, V::Pairs(high1, high2));
+        V::Store(low_pairs + p * V::kLanes, V::Pairs(V::Sub(first, high1), V::Sub(second, high2)));
+      }
+      float* const at = buf.kg_split + int64_t{c} * kPairs + start / 2;
+      V::Transpose(high_pairs, V::kLanes, at, kPairs);
+      V::Transpose(low_pairs, V::kLanes, at + low, kPairs);
+    }
+  }
+}
+
 // out[c] = S[c] hi[c] + (S[c] lo[c] + sum_j kg[j, c] v_new[j]), in this order: DecodeColumns (decode.h)
 // gives a chunk of one row the same bits.
 template <class V>
 struct AdvanceBody {
-  const float* kg;
-  int64_t ldk;
-  const float* v_new;
-  int64_t ldv;
+  const ChunkBuffers& buf;
   int rows;
   const float *hi, *lo;
   ConstState in;
@@ -114,18 +187,30 @@ struct AdvanceBody {
   template <int MR, int NV>
   void Run(int c, int column) const {
     Tile<V, MR, NV> tile;
-    for (int r = 0; r < MR; ++r) {
-      const typename V::F l = V::Set(lo[c + r]);
-      for (int n = 0; n < NV; ++n) {
-        tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
+    if constexpr (kSplitProducts<V>) {
+      tile.Zero();
+      constexpr int64_t kPairs = kChunkRows / 2;
+      const int pairs = (rows + kBlockRows - 1) / kBlockRows * (kBlockRows / 2);
+      const SplitProduct product(
+          {buf.kg_split + c * kPairs, 16, kPairs, buf.v_split + column, buf.ldv, pairs},
+          kPairs * buf.ldk, kPairs * buf.ldv);
+      tile.DotAdd(product.parts, 3);
+    } else {
+      for (int r = 0; r < MR; ++r) {
+        const typename V::F l = V::Set(lo[c + r]);
+        for (int n = 0; n < NV; ++n) {
+          tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
+        }
       }
+      tile.MultiplyAdd({buf.kg + c, 1, buf.ldk}, buf.v_new + column, buf.ldv, rows);
     }
-    tile.MultiplyAdd({kg + c, 1, ldk}, v_new + column, ldv, rows);
     for (int r = 0; r < MR; ++r) {
-      const typename V::F h = V::Set(hi[c + r]);
+      const typename V::F h = V::Set(hi[c + r]), l = V::Set(lo[c + r]);
       for (int n = 0; n < NV; ++n) {
         const typename V::F s = V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes);
-        V::Store(out.data + (c + r) * out.ld + column + n * V::kLanes, V::Fma(s, h, tile.c[r][n]));
+        typename V::F change = tile.c[r][n];
+        if constexpr (kSplitProducts<V>) change = V::Fma(s, l, change);
+        V::Store(out.data + (c + r) * out.ld + column + n * V::kLanes, V::Fma(s, h, change));
       }
     }
   }
@@ -136,8 +221,16 @@ template <class V>
 void AdvanceState(const ChunkBuffers& buf, int dim_k, int rows, ConstState in, State out) {
   alignas(64) float hi[kMaxDimPadded], lo[kMaxDimPadded];
   DecayKeysToEnd<V>(buf, rows, hi, lo);
-  ForEachTile<V>(dim_k, buf.ldv,
-                 AdvanceBody<V>{buf.kg, buf.ldk, buf.v_new, buf.ldv, rows, hi, lo, in, out});
+  // A row after `rows` in the same 16 (of a checkpoint) must not count.
+  const int cut = rows % kBlockRows;
+  if constexpr (kSplitProducts<V>) {
+    SplitKeys<V>(buf, rows);
+    if (cut != 0) SplitValues<V>(buf, rows - cut, rows);
+  }
+  ForEachTile<V>(dim_k, buf.ldv, AdvanceBody<V>{buf, rows, hi, lo, in, out});
+  if constexpr (kSplitProducts<V>) {
+    if (cut != 0) SplitValues<V>(buf, rows - cut, rows - cut + kBlockRows);
+  }
 }
 
 }  // namespace kda::cpu

@@ -53,23 +53,26 @@ void LoadKeyRow(const HeadChunk& in, const Rows& rows, int i, float* dst) {
   if (in.qk_l2norm) L2Normalize<V>(dst, PadTo16<V>(in.dim_k));
 }
 
+// beta of tokens [first, first + count) to beta[0, count), which has room for a multiple of 16.
 template <class V>
-float LoadBeta(const HeadChunk& in, int i) {
-  const float beta = LoadScalar<V>(in.beta.dtype, in.beta.data + i * in.beta.stride);
-  if (!in.beta_logits) return beta;
-  alignas(64) float lanes[V::kLanes];
-  V::Store(lanes, Sigmoid<V>(V::Set(beta)));
-  return lanes[0];
+void LoadBeta(const HeadChunk& in, int first, int count, float* beta) {
+  const char* const data = in.beta.data + first * in.beta.stride;
+  for (int i = 0; i < count; ++i) {
+    beta[i] = LoadScalar<V>(in.beta.dtype, data + i * in.beta.stride);
+  }
+  if (!in.beta_logits) return;
+  for (int i = count; i % kDimAlign != 0; ++i) beta[i] = 0.0f;
+  for (int i = 0; i < count; i += V::kLanes) V::Store(beta + i, Sigmoid<V>(V::Load(beta + i)));
 }
 
 // q, k, beta, and qh, kh relative to the start of each row's 16-row block.
 template <class V>
 void LoadQueriesAndKeys(const HeadChunk& in, const ChunkBuffers& buf) {
+  LoadBeta<V>(in, 0, in.rows, buf.beta);
   for (int i = 0; i < in.rows; ++i) {
     const int64_t at = static_cast<int64_t>(i) * buf.ldk;
     LoadKeyRow<V>(in, in.q, i, buf.q + at);
     LoadKeyRow<V>(in, in.k, i, buf.k + at);
-    buf.beta[i] = LoadBeta<V>(in, i);
     for (int c = 0; c < buf.ldk; c += V::kLanes) {
       const typename V::F prefix = V::Load(buf.prefix + at + c);
       V::Store(buf.qh + at + c, V::Mul(V::Load(buf.q + at + c), prefix));
@@ -114,17 +117,17 @@ void DiagonalBlock(const ChunkBuffers& buf, int start, int end) {
     for (int i = 0; i < kBlockRows; ++i) qk[i] = kk[i] = V::Zero();
     for (int part = 0; part < buf.ldk; part += kMaxVecs * V::kLanes) {
       const int width = buf.ldk - part < 128 ? buf.ldk - part : 128;
-      const int64_t ld = buf.ldk;
       alignas(64) float key[128];
       for (int c = 0; c < width; c += V::kLanes) {
-        const F kj = V::Load(buf.k + j * ld + part + c);
-        qk[0] = V::Fma(V::Load(buf.q + j * ld + part + c), kj, qk[0]);
+        const int64_t at = At<V>(buf, j, part + c);
+        const F kj = V::Load(buf.k + at);
+        qk[0] = V::Fma(V::Load(buf.q + at), kj, qk[0]);
         V::Store(key + c, kj);
       }
       for (int i = j + 1; i < end; ++i) {
         F sum_q = qk[i - j], sum_k = kk[i - j];
         for (int c = 0; c < width; c += V::kLanes) {
-          const int64_t at = i * ld + part + c;
+          const int64_t at = At<V>(buf, i, part + c);
           const F kj = V::Mul(V::Load(key + c), V::Load(buf.decay + at));
           V::Store(key + c, kj);
           sum_q = V::Fma(V::Load(buf.q + at), kj, sum_q);
@@ -197,6 +200,7 @@ void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+    for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);  // for inter_chunk
     DiagonalBlock<V>(buf, start, end);
     if (start == 0) continue;
     AppendKeys<V>(buf, start);

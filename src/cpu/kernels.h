@@ -1,18 +1,24 @@
-// One row per instruction set: the stages, compiled for it. isa/<name>.cc fills a row, backend.cc
-// picks one.
+// The stages, compiled for one instruction set: isa/<name>.cc fills one of these, a row of
+// isa_table.cc points to it.
 #ifndef KDA_CPU_KERNELS_H_
 #define KDA_CPU_KERNELS_H_
 
+#include "cpu/buffers.h"
 #include "cpu/chunk.h"
 #include "cpu/state_io.h"
 
 namespace kda::cpu {
 
 struct Kernels {
+  Which buffers;  // of the one pass
+  // Around every use on a thread; nullptr: nothing to do.
+  void (*enter)();
+  void (*leave)();
   // Stage gate_cumsum: g -> g, decay, prefix, the block sums.
   void (*gate_cumsum)(const HeadChunk&, const ChunkBuffers&);
   // Stage intra_chunk: q, k, beta -> aqk, l, qh, kh (and the loaded q, k, beta).
   void (*intra_chunk_products)(const HeadChunk&, const ChunkBuffers&);
+  // These four only with fp32 operands: nullptr where products take bf16.
   void (*intra_chunk_elementwise)(const HeadChunk&, const ChunkBuffers&);
   void (*solve_uw)(const HeadChunk&, const ChunkBuffers&, Solver);
   // Stage inter_chunk: v (or u, w) and the state -> v_new; the state after `rows` rows.
@@ -28,9 +34,9 @@ struct Kernels {
   void (*round_state_to_bf16)(int dim_k, State);
 };
 
-extern const Kernels kBaselineKernels;
-extern const Kernels kAvx2Kernels;
-extern const Kernels kAvx512Kernels;
+// x86-64; the last two with bf16 products
+extern const Kernels kBaselineKernels, kAvx2Kernels, kAvx512Kernels;
+extern const Kernels kAvx512Bf16Kernels, kAmxKernels;
 
 }  // namespace kda::cpu
 

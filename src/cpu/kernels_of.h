@@ -8,6 +8,7 @@
 #include "cpu/gate_cumsum.h"
 #include "cpu/inter_chunk.h"
 #include "cpu/intra_chunk.h"
+#include "cpu/intra_chunk_bf16.h"
 #include "cpu/kernels.h"
 #include "cpu/output.h"
 #include "cpu/solve.h"
@@ -17,18 +18,30 @@ namespace kda::cpu {
 
 template <class V>
 constexpr Kernels KernelsOf() {
-  return {GateCumsum<V>,
-          IntraChunkProducts<V>,
-          IntraChunkElementwise<V>,
-          SolveUW<V>,
-          DeltaRule<V>,
-          DeltaRuleUW<V>,
-          AdvanceState<V>,
-          Output<V>,
-          DecodeToken<V>,
-          LoadState<V>,
-          StoreState<V>,
-          RoundStateToBf16<V>};
+  Kernels kernels = {};
+  kernels.gate_cumsum = GateCumsum<V>;
+  kernels.delta_rule = DeltaRule<V>;
+  kernels.advance_state = AdvanceState<V>;
+  kernels.output = Output<V>;
+  kernels.decode_token = DecodeToken<V>;
+  kernels.load_state = LoadState<V>;
+  kernels.store_state = StoreState<V>;
+  kernels.round_state_to_bf16 = RoundStateToBf16<V>;
+  if constexpr (kBf16Products<V>) {
+    kernels.buffers = kSplitProducts<V> ? Which::kFusedSplit : Which::kFusedBf16;
+    kernels.intra_chunk_products = IntraChunkBf16<V>;
+  } else {
+    kernels.buffers = Which::kFused;
+    kernels.intra_chunk_products = IntraChunkProducts<V>;
+    kernels.intra_chunk_elementwise = IntraChunkElementwise<V>;
+    kernels.solve_uw = SolveUW<V>;
+    kernels.delta_rule_uw = DeltaRuleUW<V>;
+  }
+  if constexpr (kSplitProducts<V>) {
+    kernels.enter = V::Enter;
+    kernels.leave = V::Leave;
+  }
+  return kernels;
 }
 
 }  // namespace kda::cpu

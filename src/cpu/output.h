@@ -5,6 +5,7 @@
 #define KDA_CPU_OUTPUT_H_
 
 #include "cpu/chunk.h"
+#include "cpu/inter_chunk.h"
 #include "cpu/mma/tile.h"
 #include "cpu/vec/rows.h"
 
@@ -14,22 +15,42 @@ template <class V>
 struct OutputBody {
   const HeadChunk& in;
   const ChunkBuffers& buf;
-  ConstState s;
+  StateRead<V> read;
 
   template <int MR, int NV>
   void Run(int i, int column) const {
     if (column >= in.dim_v) return;  // the padding of a small dim_v can fill whole tiles
     Tile<V, MR, NV> tile;
     tile.Zero();
-    tile.MultiplyAdd({buf.qh + i * int64_t{buf.ldk}, buf.ldk, 1}, s.data + column, s.ld, in.dim_k);
+    if (column == 0) {  // for gate_cumsum
+      for (int r = i; r < i + MR && r < in.more_rows; ++r)
+        PrefetchRow(in.g, r + kChunkRows, in.dim_k);
+    }
     const float* aqk = buf.aqk + i * kChunkRows;
-    tile.MultiplyAdd({aqk, kChunkRows, 1}, buf.v_new + column, buf.ldv, i);
+    if constexpr (kSplitProducts<V>) {
+      const SplitProduct within = TimesValues(buf, buf.aqk_split, i, column, i);
+      const PairProduct products[] = {read.Product(i, column), within.parts[0], within.parts[1],
+                                      within.parts[2]};
+      tile.DotAdd(products, 4);
+    } else {
+      read.Add(i, column, &tile);
+      tile.MultiplyAdd({aqk, kChunkRows, 1}, buf.v_new + column, buf.ldv, i);
+    }
     tile.MultiplyAddLower({aqk + i, kChunkRows, 1}, buf.v_new + i * int64_t{buf.ldv} + column,
                           buf.ldv);
     const typename V::F scale = V::Set(in.scale);
     constexpr int kWidth = NV * V::kLanes;
     const int count = in.dim_v - column < kWidth ? in.dim_v - column : kWidth;
-    for (int r = 0; r < MR; ++r) {
+    const int rows = MR < in.rows - i ? MR : in.rows - i;
+    if (in.o_dtype == DType::kBF16 && count == kWidth) {  // as StoreRow, without a row in memory
+      for (int r = 0; r < rows; ++r) {
+        auto* const o = reinterpret_cast<uint16_t*>(in.o + (i + r) * in.o_stride) + column;
+        for (int n = 0; n < NV; ++n)
+          V::StoreRounded(o + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
+      }
+      return;
+    }
+    for (int r = 0; r < rows; ++r) {
       alignas(64) float row[kWidth];
       for (int n = 0; n < NV; ++n) V::Store(row + n * V::kLanes, V::Mul(scale, tile.c[r][n]));
       char* const o = in.o + (i + r) * in.o_stride + int64_t{column} * SizeOf(in.o_dtype);
@@ -40,7 +61,7 @@ struct OutputBody {
 
 template <class V>
 void Output(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
-  ForEachTile<V>(in.rows, buf.ldv, OutputBody<V>{in, buf, s});
+  ForEachTile<V>(in.rows, buf.ldv, OutputBody<V>{in, buf, ReadByQueries<V>(in, buf, s)});
 }
 
 }  // namespace kda::cpu

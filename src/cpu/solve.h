@@ -46,6 +46,74 @@ void SubstituteRows(const float* l, float* x, int64_t ldx, int first, int last) 
   }
 }
 
+// Rows [start, start + 16) of v_new as pairs of split rows; those from `end` on as zeros.
+template <class V>
+void SplitValues(const ChunkBuffers& buf, int start, int end) {
+  const int64_t low = int64_t{kChunkRows} / 2 * buf.ldv;
+  for (int i = start; i < start + kBlockRows; i += 2) {
+    const float* const row = buf.v_new + int64_t{i} * buf.ldv;
+    float* const pairs = buf.v_split + int64_t{i / 2} * buf.ldv;
+    for (int c = 0; c < buf.ldv; c += V::kLanes) {
+      const typename V::F first = i < end ? V::Load(row + c) : V::Zero();
+      const typename V::F second = i + 1 < end ? V::Load(row + buf.ldv + c) : V::Zero();
+      const typename V::F high1 = V::Top(first), high2 = V::Top(second);
+      V::Store(pairs + c, V::Pairs(high1, high2));
+      V::Store(pairs + low + c, V::Pairs(V::Sub(first, high1), V::Sub(second, high2)));
+    }
+  }
+}
+
+// Split A times split B: what is left out is below 2^-16 of the product.
+struct SplitProduct {
+  PairProduct parts[3];
+
+  // `a_low`, `b_low`: from a high part to its low part.
+  SplitProduct(const PairProduct& high, int64_t a_low, int64_t b_low) : parts{high, high, high} {
+    parts[1].a += a_low;
+    parts[2].b += b_low;
+  }
+};
+
+// Rows i.. of `left_split` [2, 64, 64] times v_new's rows before `before` (a multiple of 16).
+inline SplitProduct TimesValues(const ChunkBuffers& buf, const float* left_split, int i, int column,
+                                int before) {
+  constexpr int64_t kStride = kChunkRows / 2;
+  return {{left_split + i * kStride, 16, kStride, buf.v_split + column, buf.ldv, before / 2},
+          kChunkRows * kStride,
+          kStride * buf.ldv};
+}
+
+// v_new[start + i] -= L[start + i, 0 .. start) v_new[0 .. start), split.
+template <class V>
+struct SplitEliminateBody {
+  const ChunkBuffers& buf;
+  int start;
+
+  template <int MR, int NV>
+  void Run(int i, int column) const {
+    Tile<V, MR, NV> tile;
+    tile.Zero();
+    tile.DotAdd(TimesValues(buf, buf.l_split, start + i, column, start).parts, 3);
+    for (int r = 0; r < MR; ++r) {
+      float* row = buf.v_new + (start + i + r) * int64_t{buf.ldv} + column;
+      for (int n = 0; n < NV; ++n) {
+        V::Store(row + n * V::kLanes, V::Sub(V::Load(row + n * V::kLanes), tile.c[r][n]));
+      }
+    }
+  }
+};
+
+// As SolveBlock, of v_new; leaves v_split too.
+template <class V>
+void SolveBlockSplit(const ChunkBuffers& buf, int rows) {
+  for (int start = 0; start < rows; start += kBlockRows) {
+    const int end = start + kBlockRows < rows ? start + kBlockRows : rows;
+    if (start > 0) ForEachTile<V>(end - start, buf.ldv, SplitEliminateBody<V>{buf, start});
+    SubstituteRows<V>(buf.l, buf.v_new, buf.ldv, start, end);
+    SplitValues<V>(buf, start, end);
+  }
+}
+
 // X[start + i] -= L[start + i, 0 .. start) X[0 .. start)
 template <class V>
 struct EliminateBody {
@@ -140,6 +208,19 @@ void Solve(Solver solver, const ChunkBuffers& buf, float* x, int64_t ldx, int ro
       return SolveNeumann64<V>(buf.l, x, ldx, rows, buf.solve_scratch);
     default:
       return SolveBlock<V>(buf.l, x, ldx, rows);
+  }
+}
+
+// bf16 products have the solver substitution too; neumann64 only fp32 ones.
+template <class V>
+void SolveValues(Solver solver, const ChunkBuffers& buf, int rows) {
+  if constexpr (!kSplitProducts<V>) {
+    Solve<V>(solver, buf, buf.v_new, buf.ldv, rows);
+  } else if (solver != Solver::kSubstitution) {
+    SolveBlockSplit<V>(buf, rows);
+  } else {
+    SubstituteRows<V>(buf.l, buf.v_new, buf.ldv, 0, rows);
+    for (int start = 0; start < rows; start += kBlockRows) SplitValues<V>(buf, start, rows);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "support/generator.h"
 #include "support/goldens.h"
 #include "support/parts.h"
+#include "support/tolerance.h"
 
 namespace kda::test {
 namespace {
@@ -87,7 +88,8 @@ TEST_P(CaseC01, EveryPairOfBackends) {
     Case rest = AsDecode(Slice(c, 100, 130, -1));
     rest.S0 = first.S.values;
     const Result second = RunCase(rest, other);
-    EXPECT_LE(ErrorOf(second.S.values, oracle.S).rel_f, 2e-5) << engine.name;
+    EXPECT_LE(ErrorOf(second.S.values, oracle.S).rel_f, ProductsError(first.info.products))
+        << engine.name;
   }
 }
 
@@ -109,8 +111,9 @@ TEST_P(CaseC01, RectangularStatesInBothOrders) {
 void ExpectParts(const Case& c, const std::vector<Part>& parts, const Config& config,
                  const Oracle& oracle) {
   const Result result = RunInParts(c, parts, config);
-  EXPECT_LE(ErrorOf(result.o.values, oracle.o).rel_f, 2e-5);
-  EXPECT_LE(ErrorOf(result.S.values, oracle.S).rel_f, 2e-5);
+  const double limit = ProductsError(result.info.products);
+  EXPECT_LE(ErrorOf(result.o.values, oracle.o).rel_f, limit);
+  EXPECT_LE(ErrorOf(result.S.values, oracle.S).rel_f, limit);
 }
 
 TEST_P(CaseC02, SplitAnywhere) {

@@ -288,7 +288,7 @@ class Run(unittest.TestCase):
         self.assertEqual([row["name"] for row in info["switches"]],
                          ["safe_gate", "fuse", "unified_layout", "flat_grid", "head_block"])
         self.assertEqual(info["rungs"][0], {"name": "original", "switches": []})
-        self.assertTrue(info["isas"][1]["available"])
+        self.assertTrue(any(isa["available"] for isa in info["isas"][1:]))
         self.assertIn("git_commit", info["manifest"])
         text = kda("info").stdout
         self.assertIn("CPU", text)
@@ -296,27 +296,31 @@ class Run(unittest.TestCase):
         self.assertTrue(limits[1].startswith("| ---"))
         self.assertEqual(len(limits) - 2, len(info["limits"]))
         self.assertEqual(len(kda("info", "--switches").stdout.splitlines()), 7)
+        self.assertEqual(len(kda("info", "--isas").stdout.splitlines()) - 2, len(info["isas"]) - 1)
 
     def test_max_isa_caps(self):
-        process = kda("info", "--json", env={"KDA_MAX_ISA": "baseline"})
-        info = json.loads(process.stdout)
-        self.assertEqual(info["isas"][0]["ran"]["isa"], "baseline")
-        self.assertEqual(info["manifest"]["KDA_MAX_ISA"], "baseline")
-        self.assertEqual(info["isas"][2]["available"], False)
         here = kda_json("info")["isas"]
+        first = next(isa["isa"] for isa in here[1:] if isa["available"])
+        cap = {"KDA_MAX_ISA": first}
+        info = json.loads(kda("info", "--json", env=cap).stdout)
+        self.assertEqual(info["isas"][0]["ran"]["isa"], first)
+        self.assertEqual(info["manifest"]["KDA_MAX_ISA"], first)
+        self.assertEqual([isa["isa"] for isa in info["isas"][1:] if isa["available"]], [first])
         if "KDA_MAX_ISA" not in os.environ:
             self.assertEqual([isa["capped"] for isa in info["isas"]],
-                             [False, False] + [isa["available"] for isa in here[2:]])
+                             [isa["available"] and isa["isa"] not in ("auto", first)
+                              for isa in here])
             self.assertFalse(any(isa["capped"] for isa in here))
-        text = kda("info", env={"KDA_MAX_ISA": "baseline"}).stdout
+        text = kda("info", env=cap).stdout
         self.assertEqual(text.count("capped by KDA_MAX_ISA"),
                          sum(isa["capped"] for isa in info["isas"]))
         wrong = kda("info", env={"KDA_MAX_ISA": "foo"})
         self.assertEqual(wrong.returncode, 2)
         self.assertIn('KDA_MAX_ISA: the environment variable is "foo", must be', wrong.stderr)
-        forced = kda("verify", "--isa", "avx2", "--seqlen", 3, env={"KDA_MAX_ISA": "baseline"})
+        other = next(isa["isa"] for isa in info["isas"][1:] if not isa["available"])
+        forced = kda("verify", "--isa", other, "--seqlen", 3, env=cap)
         self.assertEqual(forced.returncode, 2)
-        self.assertIn("avx2", forced.stderr)
+        self.assertIn(other + " is forced", forced.stderr)
 
 
 if __name__ == "__main__":

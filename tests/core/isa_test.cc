@@ -1,12 +1,16 @@
 // Instruction sets: forcing, and the cap KDA_MAX_ISA.
+#include "core/isa.h"
+
 #include <stdlib.h>
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "core/cpu_features.h"
-#include "core/plan.h"
 #include "small_case.h"
+#include "support/isas.h"
 
 namespace kda::test {
 namespace {
@@ -46,7 +50,7 @@ int32_t IsaThatRuns() {
 }
 
 // The kernel's own list of what the processor and the system offer together.
-bool KernelLists(const std::vector<std::string>& flags) {
+std::vector<std::string> KernelsList() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
   while (std::getline(file, line)) {
@@ -54,77 +58,166 @@ bool KernelLists(const std::vector<std::string>& flags) {
     std::istringstream words(line);
     std::vector<std::string> have;
     for (std::string word; words >> word;) have.push_back(word);
-    for (const std::string& flag : flags) {
-      if (std::find(have.begin(), have.end(), flag) == have.end()) return false;
-    }
-    return true;
+    return have;
   }
-  return false;
+  return {};
+}
+
+// Names of a mask's bits as the kernel has them.
+std::vector<std::string> NamesOf(uint64_t features) {
+  std::vector<std::string> names;
+  for (uint64_t bit = 1; bit != 0; bit <<= 1) {
+    const char* const name = core::CpuFeatureName(bit);
+    if ((features & bit) != 0 && name != nullptr) names.emplace_back(name);
+  }
+  return names;
+}
+
+TEST(Isa, OneRowEach) {
+  std::set<int32_t> ids;
+  std::set<std::string> names, closed;
+  std::string architecture;
+  int32_t count = 0;
+  for (; const kda_isa_info* row = kda_isa_row(count); ++count) {
+    EXPECT_TRUE(ids.insert(row->isa).second) << row->name;
+    EXPECT_TRUE(names.insert(row->name).second) << row->name;
+    EXPECT_STREQ(kda_isa_name(row->isa), row->name);
+    EXPECT_STRNE(row->needs, "");
+    if (architecture == row->architecture) continue;
+    architecture = row->architecture;
+    EXPECT_TRUE(closed.insert(architecture).second) << architecture << " is in two places";
+    EXPECT_EQ(core::Isas().rows[count].needs, 0u) << "the first of its architecture";
+  }
+  EXPECT_EQ(count, core::Isas().count);
+  EXPECT_EQ(kda_isa_row(-1), nullptr);
+  for (const core::Isa& isa : core::Isas()) {
+    const bool of_this =
+        std::string(isa.info.architecture) == core::Isas().First().info.architecture;
+    EXPECT_EQ(isa.kernels != nullptr, of_this) << isa.info.name;
+  }
 }
 
 TEST(Isa, AgreesWithTheKernel) {
-  if (!std::ifstream("/proc/cpuinfo")) GTEST_SKIP() << "no /proc/cpuinfo";
+  const std::vector<std::string> have = KernelsList();
+  if (have.empty()) GTEST_SKIP() << "no flags in /proc/cpuinfo";
   const Cap none(nullptr);
-  EXPECT_TRUE(core::IsaAvailable(KDA_ISA_BASELINE));
-  const bool avx2 = KernelLists({"avx", "avx2", "fma", "f16c"});
-  EXPECT_EQ(core::IsaAvailable(KDA_ISA_AVX2), avx2);
-  EXPECT_EQ(core::IsaAvailable(KDA_ISA_AVX512),
-            avx2 && KernelLists({"avx512f", "avx512bw", "avx512dq", "avx512vl"}));
+  for (const core::Isa& isa : core::Isas()) {
+    bool all = isa.kernels != nullptr;
+    for (const std::string& name : NamesOf(isa.needs)) {
+      all = all && std::find(have.begin(), have.end(), name) != have.end();
+    }
+    EXPECT_EQ(core::IsaAvailable(isa.info.isa), all) << isa.info.name;
+  }
 }
 
 TEST(Isa, CapIsRespected) {
-  for (int32_t cap = KDA_ISA_BASELINE; cap <= KDA_ISA_AVX512; ++cap) {
+  for (const kda_isa cap : IsasOfBuild()) {
     const Cap set(kda_isa_name(cap));
-    const int32_t best = std::min(cap, static_cast<int32_t>(core::MachineIsa()));
-    EXPECT_EQ(IsaThatRuns(), best);
-    for (int32_t isa = KDA_ISA_BASELINE; isa <= KDA_ISA_AVX512; ++isa) {
-      EXPECT_EQ(kda_isa_available(isa), isa <= best ? 1 : 0);
+    const core::IsaChoice here = core::IsasHere();
+    EXPECT_EQ(IsaThatRuns(), here.Best().info.isa);
+    EXPECT_EQ(here.cap, core::Isas().Find(cap));
+    for (const core::Isa& isa : core::Isas()) {
+      EXPECT_EQ(kda_isa_available(isa.info.isa), here.MachineHas(isa) && &isa <= here.cap ? 1 : 0);
     }
   }
   const Cap empty("");
-  EXPECT_EQ(IsaThatRuns(), core::MachineIsa());
+  EXPECT_EQ(core::IsasHere().cap, nullptr);
+  EXPECT_EQ(IsaThatRuns(), core::IsasHere().Best().info.isa);
 }
 
 TEST(Isa, NamesOutsideTheTable) {
   EXPECT_EQ(kda_isa_available(KDA_ISA_AUTO), 0);
   EXPECT_EQ(kda_isa_available(-1), 0);
-  EXPECT_EQ(kda_isa_available(KDA_ISA_AVX512 + 1), 0);
+  EXPECT_EQ(kda_isa_available(1000), 0);
+}
+
+// A table with all there can be: branches instead of a chain, one that is slow on some machines,
+// another architecture.
+TEST(Isa, ChoiceInAnyTable) {
+  const auto* const here = core::Isas().First().kernels;
+  constexpr uint64_t kBasic = 1, kWide = 2, kDot = 4, kFastDot = 8, kTiles = 16;
+  const core::Isa rows[] = {
+      {{1, "first", "a", ""}, 0, 0, here},
+      {{2, "basic", "a", ""}, kBasic, 0, here},
+      {{3, "wide", "a", ""}, kBasic | kWide, 0, here},
+      {{7, "dot", "a", ""}, kBasic | kWide | kDot, kFastDot, here},
+      {{5, "tiles", "a", ""}, kBasic | kTiles, 0, here},
+      {{6, "other", "b", ""}, 0, 0, nullptr},
+  };
+  const core::IsaTable table = {rows, 6};
+  const auto best = [&](uint64_t features, const char* cap) {
+    const core::IsaChoice choice = {table, features, cap == nullptr ? nullptr : table.Named(cap)};
+    return std::string(choice.Best().info.name);
+  };
+  const auto names = [&](uint64_t features, const char* cap) {
+    return core::IsaChoice{table, features, cap == nullptr ? nullptr : table.Named(cap)}.Names();
+  };
+  constexpr uint64_t kAll = kBasic | kWide | kDot | kFastDot | kTiles;
+  EXPECT_EQ(best(0, nullptr), "first");
+  EXPECT_EQ(best(kWide, nullptr), "first");
+  EXPECT_EQ(best(kBasic | kWide, nullptr), "wide");
+  EXPECT_EQ(best(kBasic | kWide | kDot, nullptr), "wide");
+  EXPECT_EQ(names(kBasic | kWide | kDot, nullptr), "first, basic, wide, dot");
+  EXPECT_EQ(best(kBasic | kWide | kDot | kFastDot, nullptr), "dot");
+  EXPECT_EQ(best(kBasic | kTiles, nullptr), "tiles");
+  EXPECT_EQ(names(kBasic | kTiles, nullptr), "first, basic, tiles");
+  EXPECT_EQ(best(kBasic | kTiles, "dot"), "basic");
+  EXPECT_EQ(best(kAll, nullptr), "tiles");
+  EXPECT_EQ(best(kAll, "dot"), "dot");
+  EXPECT_EQ(best(kAll, "wide"), "wide");
+  EXPECT_EQ(best(kAll & ~kFastDot, "dot"), "wide");
+  EXPECT_EQ(best(kAll, "first"), "first");
+  EXPECT_EQ(names(kAll, "first"), "first");
+  EXPECT_EQ(table.Named("other"), nullptr);
+  EXPECT_EQ(table.Find(6), &rows[5]);
+  EXPECT_EQ(table.Find(4), nullptr);
 }
 
 TEST(Isa, UnknownCap) {
   const Cap set("avx1024");
-  ExpectRefused({{"auto",
-                  [](auto*) {},
-                  KDA_ERROR_OPTION,
-                  "KDA_MAX_ISA",
-                  {"\"avx1024\"", "baseline, avx2 or avx512"}}});
+  std::vector<std::string> words = {"\"avx1024\""};
+  for (const kda_isa isa : IsasOfBuild()) words.emplace_back(kda_isa_name(isa));
+  ExpectRefused({{"auto", [](auto*) {}, KDA_ERROR_OPTION, "KDA_MAX_ISA", words}});
   SmallCase forced;  // does not ask for a choice
-  forced.options.isa = KDA_ISA_BASELINE;
+  forced.options.isa = core::Isas().First().info.isa;
   ExpectAccepted(&forced);
+}
+
+TEST(Isa, CapOfAnotherArchitecture) {
+  for (const core::Isa& isa : core::Isas()) {
+    if (isa.kernels != nullptr) continue;
+    const Cap set(isa.info.name);
+    ExpectRefused({{"auto", [](auto*) {}, KDA_ERROR_OPTION, "KDA_MAX_ISA", {isa.info.name}}});
+  }
 }
 
 TEST(Isa, LongUnknownCap) {
   const Cap set(std::string(100000, 'x').c_str());
-  ExpectRefused({{"auto", [](auto*) {}, KDA_ERROR_OPTION, "KDA_MAX_ISA", {"xxx", "baseline"}}});
+  ExpectRefused({{"auto",
+                  [](auto*) {},
+                  KDA_ERROR_OPTION,
+                  "KDA_MAX_ISA",
+                  {"xxx", core::Isas().First().info.name}}});
 }
 
-TEST(Isa, ForcedAboveTheCap) {
-  const Cap set("baseline");
-  ExpectRefused({{"avx2",
-                  [](auto* s) { s->options.isa = KDA_ISA_AVX2; },
-                  KDA_ERROR_UNAVAILABLE,
-                  "isa",
-                  {"avx2 is forced", "the best here is baseline"}},
-                 {"avx512",
-                  [](auto* s) { s->options.isa = KDA_ISA_AVX512; },
-                  KDA_ERROR_UNAVAILABLE,
-                  "isa",
-                  {"avx512 is forced", "the best here is baseline"}}});
+TEST(Isa, ForcedAndUnavailable) {
+  const std::string first = core::Isas().First().info.name;
+  const Cap set(first.c_str());
+  for (const core::Isa& isa : core::Isas()) {
+    if (&isa == &core::Isas().First()) continue;
+    ExpectRefused({{isa.info.name,
+                    [&](auto* s) { s->options.isa = isa.info.isa; },
+                    KDA_ERROR_UNAVAILABLE,
+                    "isa",
+                    {std::string(isa.info.name) + " is forced", "available here: " + first,
+                     core::IsasHere().MachineHas(isa) ? "KDA_MAX_ISA is " + first
+                                                      : "this machine does not have it"}}});
+  }
 }
 
 TEST(Isa, ForcedIsWhatRuns) {
   const Cap none(nullptr);
-  for (int32_t isa = KDA_ISA_BASELINE; isa <= KDA_ISA_AVX512; ++isa) {
+  for (const kda_isa isa : IsasOfBuild()) {
     if (kda_isa_available(isa) == 0) continue;
     SmallCase small;
     small.options.isa = isa;

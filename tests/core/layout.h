@@ -99,6 +99,12 @@ KDA_PIN(kda_plan_info, checkpoints, 64);
 KDA_PIN(kda_plan_info, checkpoints_skipped, 72);
 KDA_PIN_SIZE(kda_plan_info, 80);
 
+KDA_PIN(kda_isa_info, isa, 0);
+KDA_PIN(kda_isa_info, name, 8);
+KDA_PIN(kda_isa_info, architecture, 16);
+KDA_PIN(kda_isa_info, needs, 24);
+KDA_PIN_SIZE(kda_isa_info, 32);
+
 KDA_PIN(kda_switch_info, bit, 0);
 KDA_PIN(kda_switch_info, name, 8);
 KDA_PIN(kda_switch_info, stage, 16);

@@ -1,6 +1,7 @@
 // Options: ranges, forcing, fallbacks and what the description says of them.
 #include <sched.h>
 
+#include "core/isa.h"
 #include "small_case.h"
 
 namespace kda::test {
@@ -24,12 +25,12 @@ TEST(Options, Refused) {
        [](auto* s) { s->options.backend = 3; },
        KDA_ERROR_ENUM,
        "backend",
-       {"is 3", "auto, cpu, reference"}},
+       {"is 3", "auto (0), cpu (1), reference (2)"}},
       {"isa",
        [](auto* s) { s->options.isa = -1; },
        KDA_ERROR_ENUM,
        "isa",
-       {"is -1", "baseline, avx2, avx512"}},
+       {"is -1", "auto (0), baseline (1), avx2 (2), avx512 (3)"}},
       {"solver",
        [](auto* s) { s->options.solver = 4; },
        KDA_ERROR_ENUM,
@@ -93,12 +94,13 @@ TEST(Options, NullIsTheDefaults) {
 TEST(Options, Description) {
   SmallCase small;
   small.options.threads = 2;
-  small.options.isa = KDA_ISA_BASELINE;
+  small.options.isa = core::Isas().First().info.isa;
   std::string text;
   InfoOf(small, &text);
-  EXPECT_EQ(text.rfind("cpu baseline, prefill, bounded gate, switches "
-                       "safe_gate,fuse,unified_layout,flat_grid,head_block, solver block, "
-                       "2 threads",
+  EXPECT_EQ(text.rfind(std::string("cpu ") + core::Isas().First().info.name +
+                           ", prefill, bounded gate, switches "
+                           "safe_gate,fuse,unified_layout,flat_grid,head_block, solver block, "
+                           "2 threads",
                        0),
             0u)
       << text;

@@ -22,9 +22,8 @@ struct Primitives {
   void (*transpose)(const float* src, int64_t lds, float* dst, int64_t ldd);
 };
 
-extern const Primitives kBaselinePrimitives;
-extern const Primitives kAvx2Primitives;
-extern const Primitives kAvx512Primitives;
+// nullptr: it has the vector layer of another one.
+const Primitives* PrimitivesFor(const char* isa);
 
 }  // namespace kda::cpu
 

@@ -16,6 +16,7 @@ using ::testing::AssertionSuccess;
 
 // How a tensor is stored, and the root mean square of its reference.
 struct Storage {
+  int32_t products;
   kda_dtype dtype, kept;
   double rms;
 };
@@ -40,7 +41,7 @@ struct Sums {
 };
 
 template <class Visit>
-void ForEach(const Part& part, Visit visit) {
+void ForEach(const Share& part, Visit visit) {
   for (int64_t i = 0; i < part.count; ++i) {
     for (int64_t j = 0; j < part.width; ++j) {
       visit(static_cast<size_t>(part.first + i * part.step + j));
@@ -57,7 +58,7 @@ double NormOf(const Sums& sums, double rms) {
 double RelF(double error, double norm) { return norm > 0 ? error / norm : error; }
 
 AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>& ref,
-                        const Part& part, const Storage& storage) {
+                        const Share& part, const Storage& storage) {
   Sums sums;
   size_t strange = x.size();
   ForEach(part, [&](size_t at) {
@@ -69,7 +70,8 @@ AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>&
                               << ", not " << ref[strange];
   }
   const double error = std::sqrt(sums.error), norm = NormOf(sums, storage.rms);
-  const double allowed = AllowedError(storage.dtype, storage.kept, norm, sums.count);
+  const double allowed =
+      AllowedError(storage.products, storage.dtype, storage.kept, norm, sums.count);
   // The first test also refuses NaN.
   if (error <= allowed) return AssertionSuccess();
   return AssertionFailure() << part.name << ": relF " << RelF(error, norm) << " > "
@@ -77,25 +79,25 @@ AssertionResult CloseIn(const std::vector<double>& x, const std::vector<double>&
 }
 
 AssertionResult AllClose(const std::vector<double>& x, const std::vector<double>& ref,
-                         const std::vector<Part>& parts, const Storage& storage) {
+                         const std::vector<Share>& parts, const Storage& storage) {
   if (x.size() != ref.size()) return AssertionFailure() << "size " << x.size();
-  for (const Part& part : parts) {
+  for (const Share& part : parts) {
     const AssertionResult close = CloseIn(x, ref, part, storage);
     if (!close) return close;
   }
   return AssertionSuccess();
 }
 
-AssertionResult StatesMatch(const Case& c, const std::vector<double>& x,
+AssertionResult StatesMatch(const Case& c, int32_t products, const std::vector<double>& x,
                             const std::vector<double>& ref, const std::vector<bool>& written,
                             kda_dtype dtype) {
-  return AllClose(x, ref, StateParts(c, written), {dtype, c.KeptDtype(), Rms(ref)});
+  return AllClose(x, ref, StateParts(c, written), {products, dtype, c.KeptDtype(), Rms(ref)});
 }
 
-AssertionResult OutputMatches(const Case& c, const std::vector<double>& x,
+AssertionResult OutputMatches(const Case& c, int32_t products, const std::vector<double>& x,
                               const std::vector<double>& ref) {
   const AssertionResult close =
-      AllClose(x, ref, OutputParts(c), {c.dtypes.o, c.KeptDtype(), Rms(ref)});
+      AllClose(x, ref, OutputParts(c), {products, c.dtypes.o, c.KeptDtype(), Rms(ref)});
   return close ? ZeroElsewhere(c, x) : close;
 }
 
@@ -111,8 +113,8 @@ bool SameSize(const std::vector<double>& x, const std::vector<double>& reference
 
 }  // namespace
 
-std::vector<Part> OutputParts(const Case& c) {
-  std::vector<Part> parts;
+std::vector<Share> OutputParts(const Case& c) {
+  std::vector<Share> parts;
   for (int64_t n = 0; n < c.Sequences(); ++n) {
     for (int64_t head = 0; Live(c, n) && head < c.HV; ++head) {
       parts.push_back({"sequence " + std::to_string(n) + " head " + std::to_string(head),
@@ -122,8 +124,8 @@ std::vector<Part> OutputParts(const Case& c) {
   return parts;
 }
 
-std::vector<Part> StateParts(const Case& c, const std::vector<bool>& written) {
-  std::vector<Part> parts;
+std::vector<Share> StateParts(const Case& c, const std::vector<bool>& written) {
+  std::vector<Share> parts;
   const int64_t size = c.K * c.V;
   for (size_t row = 0; row < written.size(); ++row) {
     for (int64_t head = 0; written[row] && head < c.HV; ++head) {
@@ -167,7 +169,7 @@ Error ErrorOf(const std::vector<double>& x, const std::vector<double>& reference
 }
 
 PartErrors ErrorsOf(const std::vector<double>& x, const std::vector<double>& reference,
-                    const std::vector<Part>& parts) {
+                    const std::vector<Share>& parts) {
   PartErrors errors;
   if (!SameSize(x, reference)) {
     errors.whole.rel_f = errors.whole.max_abs = errors.part = errors.max_rel = kInf;
@@ -198,7 +200,7 @@ PartErrors ErrorsOf(const std::vector<double>& x, const std::vector<double>& ref
 }
 
 AssertionResult Near(const std::vector<double>& x, const std::vector<double>& reference,
-                     const std::vector<Part>& parts, double limit) {
+                     const std::vector<Share>& parts, double limit) {
   const PartErrors e = ErrorsOf(x, reference, parts);
   if (!e.whole.finite) return AssertionFailure() << "not finite";
   if (e.part <= limit && e.whole.rel_f <= limit) return AssertionSuccess();
@@ -209,18 +211,20 @@ AssertionResult Near(const std::vector<double>& x, const std::vector<double>& re
 
 AssertionResult Matches(const Case& c, const Result& result, const Oracle& oracle) {
   if (!result.status.ok()) return AssertionFailure() << result.status.message();
-  const AssertionResult o = OutputMatches(c, result.o.values, oracle.o);
+  const int32_t products = result.info.products;
+  const AssertionResult o = OutputMatches(c, products, result.o.values, oracle.o);
   if (!o) return AssertionFailure() << "o: " << o.message() << " [" << result.description << "]";
   if (c.want_state) {
     const AssertionResult S =
-        StatesMatch(c, result.S.values, oracle.S, oracle.S_written, c.dtypes.final);
+        StatesMatch(c, products, result.S.values, oracle.S, oracle.S_written, c.dtypes.final);
     if (!S) {
       return AssertionFailure() << "final_state: " << S.message() << " [" << result.description
                                 << "]";
     }
   }
-  const AssertionResult rows = StatesMatch(c, result.checkpoints.values, oracle.checkpoints,
-                                           oracle.checkpoint_written, c.dtypes.checkpoints);
+  const AssertionResult rows =
+      StatesMatch(c, products, result.checkpoints.values, oracle.checkpoints,
+                  oracle.checkpoint_written, c.dtypes.checkpoints);
   if (!rows) return AssertionFailure() << "checkpoints: " << rows.message();
   return AssertionSuccess();
 }

@@ -24,14 +24,14 @@ Error ErrorOf(const std::vector<double>& x, const std::vector<double>& reference
 // --- By parts: one head of one sequence ---
 
 // Rows of `width` elements at `first + i * step` for i in [0, count).
-struct Part {
+struct Share {
   std::string name;
   int64_t first, count, step, width;
 };
 // Of o [B, T, HV, V]: every head of every live sequence.
-std::vector<Part> OutputParts(const Case& c);
+std::vector<Share> OutputParts(const Case& c);
 // Of states [rows, HV, K, V]: every head of every row that was `written`.
-std::vector<Part> StateParts(const Case& c, const std::vector<bool>& written);
+std::vector<Share> StateParts(const Case& c, const std::vector<bool>& written);
 
 struct PartErrors {
   Error whole;        // of all parts together
@@ -41,10 +41,10 @@ struct PartErrors {
 };
 // What is in no part is not looked at. Sizes as ErrorOf.
 PartErrors ErrorsOf(const std::vector<double>& x, const std::vector<double>& reference,
-                    const std::vector<Part>& parts);
+                    const std::vector<Share>& parts);
 // Every part, and with them the whole, within `limit`, and finite.
 ::testing::AssertionResult Near(const std::vector<double>& x, const std::vector<double>& reference,
-                                const std::vector<Part>& parts, double limit);
+                                const std::vector<Share>& parts, double limit);
 // `o` zero in rows that belong to no live sequence.
 ::testing::AssertionResult ZeroElsewhere(const Case& c, const std::vector<double>& o);
 

@@ -5,15 +5,18 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support/isas.h"
+
 namespace kda::test {
 
 const std::vector<Engine>& Engines() {
-  static const std::vector<Engine>* const engines = new std::vector<Engine>{
-      {KDA_BACKEND_REFERENCE, KDA_ISA_AUTO, "reference"},
-      {KDA_BACKEND_CPU, KDA_ISA_BASELINE, "baseline"},
-      {KDA_BACKEND_CPU, KDA_ISA_AVX2, "avx2"},
-      {KDA_BACKEND_CPU, KDA_ISA_AVX512, "avx512"},
-  };
+  static const std::vector<Engine>* const engines = [] {
+    auto* const list = new std::vector<Engine>{{KDA_BACKEND_REFERENCE, KDA_ISA_AUTO, "reference"}};
+    for (const kda_isa isa : IsasOfBuild()) {
+      list->push_back({KDA_BACKEND_CPU, isa, kda_isa_name(isa)});
+    }
+    return list;
+  }();
   return *engines;
 }
 

@@ -1,5 +1,7 @@
 #include "support/parts.h"
 
+#include <algorithm>
+
 namespace kda::test {
 
 std::vector<Part> OneByOne(int64_t count, kda_mode mode) {
@@ -17,7 +19,9 @@ Result RunInParts(const Case& c, const std::vector<Part>& parts, const Config& c
     if (first > 0) part.dtypes.initial = c.dtypes.final;
     const Result result = RunCase(part, config);
     all.status = result.status;
+    const int32_t products = std::max(all.info.products, result.info.products);  // KDA_BF16 if any
     all.info = result.info;
+    all.info.products = products;
     all.description = result.description;
     if (!result.status.ok()) return all;
     all.o.values.insert(all.o.values.end(), result.o.values.begin(), result.o.values.end());

@@ -152,7 +152,7 @@ TEST(Compare, RefusesWrongResults) {
 TEST(Compare, ByParts) {
   const Case c = Standard(Std(3, 12, 2).Dims(8, 4).Packed({0, 3, 3, 12}));
   const Oracle oracle = Solve(c);
-  const std::vector<Part> o = OutputParts(c), S = StateParts(c, oracle.S_written);
+  const std::vector<Share> o = OutputParts(c), S = StateParts(c, oracle.S_written);
   ASSERT_EQ(o.size(), 6U);
   ASSERT_EQ(S.size(), 6U);
   EXPECT_EQ(ErrorsOf(oracle.o, oracle.o, o).part, 0);

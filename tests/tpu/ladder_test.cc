@@ -245,7 +245,8 @@ TEST(LadderCases, GatesOfAnySize) {
   for (Case c : cases) {
     c.dtypes.g = KDA_BF16;
     const Oracle oracle = Solve(c);
-    for (uint32_t on : {KDA_SWITCHES_ALL, uint32_t{0}}) ExpectRight(c, With(on), kTpuLimit, &oracle);
+    for (uint32_t on : {KDA_SWITCHES_ALL, uint32_t{0}})
+      ExpectRight(c, With(on), kTpuLimit, &oracle);
   }
 }
 

@@ -127,7 +127,7 @@ MegaResult RunMega(const Case& c, const MegaRun& run) {
 MegaErrors ErrorsOf(const Case& c, const MegaResult& result, const Oracle& oracle) {
   MegaErrors e;
   const auto add = [&](const char* name, const ir::Array& x, const std::vector<double>& reference,
-                       const std::vector<Part>& parts) {
+                       const std::vector<Share>& parts) {
     const PartErrors errors = ErrorsOf(FirstOf(x, reference), reference, parts);
     e.part = std::max(e.part, errors.part);
     if (!errors.whole.finite) e.fault = std::string(name) + " is not finite";

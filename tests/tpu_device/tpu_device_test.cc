@@ -34,7 +34,7 @@ void ExpectRight(const Module& module, const Case& c, const Limits& limits = {})
   const Arrays outputs = RunOnTpu(module, ArraysOf(c));
   if (outputs.empty()) return;
   const auto expect = [&](const char* name, const std::vector<double>& reference,
-                          const std::vector<Part>& parts, double limit) {
+                          const std::vector<Share>& parts, double limit) {
     const auto it = outputs.find(name);
     ASSERT_NE(it, outputs.end()) << name;
     const std::vector<double> values = Doubles(it->second);

@@ -10,6 +10,30 @@
 
 namespace kda::cpu {
 
+// Whether an instruction set multiplies bf16 operands (vec/avx512_bf16.h) where accuracy allows.
+template <class V>
+inline constexpr bool kBf16Products = false;
+// Whether it does so much faster than fp32 products that operands which need more than bf16 go as
+// sums of two bf16, `split` (mma/amx.h).
+template <class V>
+inline constexpr bool kSplitProducts = false;
+
+// Channels of a panel: operands of bf16 products lie in panels [K / 32, 64, 32], so that a pass over
+// some channels of all rows stays in few, dense cache lines (rows of 128 channels would meet in an
+// eighth of the first-level cache's sets).
+inline constexpr int kPanel = 32;
+
+// A product of bf16 operands. Pairs are 32 bits, strides in pairs: pair s of row i of A is at
+// a + s / 16 * panel_stride + i * row_stride + s % 16, B has one row of pairs per pair summed.
+struct PairProduct {
+  const float* a;
+  int64_t panel_stride;
+  int64_t row_stride;
+  const float* b;
+  int64_t ldb;
+  int pairs;
+};
+
 // A left operand: element (row, s) at data[row * row_stride + s * sum_stride].
 struct Left {
   const float* data;
@@ -36,6 +60,23 @@ struct Tile {
       for (int i = 0; i < MR; ++i) {
         const typename V::F av = V::Set(pa[i * a.row_stride]);
         for (int j = 0; j < NV; ++j) c[i][j] = V::Fma(av, bv[j], c[i][j]);
+      }
+    }
+  }
+
+  // C += the products, one after the other.
+  void DotAdd(const PairProduct* products, int count) {
+    for (int t = 0; t < count; ++t) DotAdd(products[t]);
+  }
+  void DotAdd(const PairProduct& p) {
+    const float* b = p.b;
+    for (int s = 0; s < p.pairs; ++s, b += p.ldb) {
+      const float* const a = p.a + s / 16 * p.panel_stride + s % 16;
+      typename V::F bv[NV];
+      for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
+      for (int i = 0; i < MR; ++i) {
+        const typename V::F av = V::SetPair(a + i * p.row_stride);
+        for (int j = 0; j < NV; ++j) c[i][j] = V::Dot(av, bv[j], c[i][j]);
       }
     }
   }
@@ -82,7 +123,7 @@ void ForEachRowTile(int rows, int column, Body& body) {
 }
 
 template <class V, class Body>
-void ForEachTile(int rows, int cols, Body body) {
+void ForEachTileInRegisters(int rows, int cols, Body& body) {
   constexpr int kMR = V::kTileRows, kNV = V::kTileVecs;
   static_assert(kMR <= 6 && kNV <= 4, "extend the remainder cases");
   int column = 0;
@@ -99,6 +140,30 @@ void ForEachTile(int rows, int cols, Body body) {
   if (rest == 1) ForEachRowTile<V, kMR, 1>(rows, column, body);
 }
 
+// Where rows come in 16s (Amx) the last ones are computed whether they exist or not: the buffers have
+// room for them, the caller's memory has not.
+template <class V, class Body>
+void ForEachTileOf16(int rows, int cols, Body& body) {
+  for (int i = 0; i < rows; i += 16) {
+    int column = 0;
+    for (; column + 4 * V::kLanes <= cols; column += 4 * V::kLanes) {
+      body.template Run<16, 4>(i, column);
+    }
+    const int rest = (cols - column) / V::kLanes;
+    if (rest == 3) body.template Run<16, 3>(i, column);
+    if (rest == 2) body.template Run<16, 2>(i, column);
+    if (rest == 1) body.template Run<16, 1>(i, column);
+  }
+}
+
+template <class V, class Body>
+void ForEachTile(int rows, int cols, Body body) {
+  if constexpr (V::kTileRows == 16) {
+    ForEachTileOf16<V>(rows, cols, body);
+  } else {
+    ForEachTileInRegisters<V>(rows, cols, body);
+  }
+}
 }  // namespace kda::cpu
 
 #endif  // KDA_CPU_MMA_TILE_H_

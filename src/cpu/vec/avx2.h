@@ -23,6 +23,7 @@ struct Avx2 {
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F Reciprocal(F a) { return Div(Set(1.0f), a); }
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }    // a b + c
   static F Fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
   // The second operand where either is NaN.
@@ -40,6 +41,8 @@ struct Avx2 {
     const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
   }
+  // a 2^n for a whole n <= 127; 0 from n = -127 down.
+  static F Scale(F a, F n) { return Mul(a, Pow2(Max(Set(-127.0f), n))); }
   static float Sum(F a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -65,6 +68,7 @@ struct Avx2 {
         _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
   }
+  static void StoreRounded(uint16_t* p, F x) { StoreBf16(p, x); }
   static void StoreF16(uint16_t* p, F x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

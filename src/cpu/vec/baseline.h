@@ -23,6 +23,7 @@ struct Baseline {
   static F Sub(F a, F b) { return _mm_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm_div_ps(a, b); }
+  static F Reciprocal(F a) { return Div(Set(1.0f), a); }
   static F Fma(F a, F b, F c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }   // a b + c
   static F Fnma(F a, F b, F c) { return _mm_sub_ps(c, _mm_mul_ps(a, b)); }  // c - a b
   // The second operand where either is NaN.
@@ -40,6 +41,8 @@ struct Baseline {
     const __m128i e = _mm_add_epi32(_mm_cvtps_epi32(n), _mm_set1_epi32(127));
     return _mm_castsi128_ps(_mm_slli_epi32(e, 23));
   }
+  // a 2^n for a whole n <= 127; 0 from n = -127 down.
+  static F Scale(F a, F n) { return Mul(a, Pow2(Max(Set(-127.0f), n))); }
   static float Sum(F a) {
     F s = _mm_add_ps(a, _mm_movehl_ps(a, a));
     s = _mm_add_ss(s, _mm_shuffle_ps(s, s, 1));
@@ -77,6 +80,7 @@ struct Baseline {
     const __m128i half = _mm_srai_epi32(r, 16);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(half, half));
   }
+  static void StoreRounded(uint16_t* p, F x) { StoreBf16(p, x); }
   static void StoreF16(uint16_t* p, F x) {
     float lane[4];
     Store(lane, x);

@@ -29,6 +29,16 @@ void StoreAs(char* p, typename V::F x) {
   if constexpr (D == DType::kF32) V::Store(reinterpret_cast<float*>(p), x);
 }
 
+// Elements [c, c + kLanes) of a row of n; zeros past it, of which nothing is read.
+template <class V, DType D>
+typename V::F LoadPart(const char* row, int c, int n) {
+  constexpr int kSize = SizeOf(D);
+  if (c + V::kLanes <= n) return LoadAs<V, D>(row + c * kSize);
+  alignas(64) char tail[64] = {};
+  for (int b = 0; b < (n - c) * kSize; ++b) tail[b] = row[c * kSize + b];
+  return LoadAs<V, D>(tail);
+}
+
 template <class V, DType D>
 void LoadRowAs(const char* src, int n, float* dst) {
   constexpr int kSize = SizeOf(D);
@@ -92,11 +102,17 @@ void RoundToBf16(const float* src, float* dst, int count) {
 
 template <class V>
 float LoadScalar(DType dtype, const char* src) {
-  alignas(64) char element[64] = {};
-  for (int b = 0; b < SizeOf(dtype); ++b) element[b] = src[b];
-  alignas(64) float row[kDimAlign];
-  LoadRow<V>(dtype, element, 1, row);
-  return row[0];
+  if (dtype == DType::kF16) {
+    alignas(64) float row[kDimAlign];
+    LoadRow<V>(dtype, src, 1, row);
+    return row[0];
+  }
+  uint32_t bits = 0;
+  __builtin_memcpy(&bits, src, dtype == DType::kBF16 ? 2 : 4);
+  if (dtype == DType::kBF16) bits <<= 16;
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
 }
 
 }  // namespace kda::cpu

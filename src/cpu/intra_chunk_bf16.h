@@ -1,0 +1,218 @@
+// Stage 2, intra_chunk, where products of bf16 operands are fast:
+//
+//   Aqk[i, j] = sum_c q[i, c] k[j, c] e^(G[i, c] - G[j, c])               j <= i    [64, 64]
+//   L[i, j]   = beta[i] sum_c k[i, c] k[j, c] e^(G[i, c] - G[j, c])       j <  i    [64, 64]
+//
+// The safe-gate form of intra_chunk.h with its operands rounded to bf16 and fp32 sums. In sub-blocks
+// of 16 rows, the exponent is split at the start m of the row block: (G[i] - m) + (m - G[j]). Off the
+// diagonal both parts are <= 0 for any gate. On it the second is positive, at most 16 times the
+// largest gate: a bounded gate within the exponent's budget (GateParams::diagonal_products) takes
+// the product there too, any other gate decays keys token by token in fp32 (DiagonalBlock). Queries
+// are scaled by 2^shift and keys by 2^-shift, so that small queries times strong decays keep clear of
+// the smallest bf16. Nothing looks at a later row.
+#ifndef KDA_CPU_INTRA_CHUNK_BF16_H_
+#define KDA_CPU_INTRA_CHUNK_BF16_H_
+
+#include "cpu/chunk.h"
+#include "cpu/intra_chunk.h"
+#include "cpu/mma/tile.h"
+#include "cpu/vec/rows.h"
+
+namespace kda::cpu {
+
+// A panel's channels of a row: two vectors.
+template <class V>
+struct Wide {
+  typename V::F x[2];
+
+  static Wide Load(const float* p) { return {{V::Load(p), V::Load(p + V::kLanes)}}; }
+  static Wide LoadBf16(const Rows& rows, int i, int c) {
+    const auto* const p = reinterpret_cast<const uint16_t*>(rows.data + i * rows.stride) + c;
+    return {{V::LoadBf16(p), V::LoadBf16(p + V::kLanes)}};
+  }
+  static Wide Set(float x) { return {{V::Set(x), V::Set(x)}}; }
+  void Store(float* p) const {
+    V::Store(p, x[0]);
+    V::Store(p + V::kLanes, x[1]);
+  }
+  void StoreRow(float* p) const { V::Store(p, V::Row(x[0], x[1])); }
+  Wide operator*(const Wide& y) const { return {{V::Mul(x[0], y.x[0]), V::Mul(x[1], y.x[1])}}; }
+  Wide Reciprocal() const { return {{V::Reciprocal(x[0]), V::Reciprocal(x[1])}}; }
+};
+
+// The rows of 16 keys' channels at hand, bf16, become columns of `keys` [K / 2, 64].
+template <class V>
+struct KeyBlock {
+  alignas(64) float rows[kBlockRows * V::kLanes];
+
+  void Zero(int first) {
+    for (int r = first; r < kBlockRows; ++r) V::Store(rows + r * V::kLanes, V::Zero());
+  }
+  void StoreTransposed(float* keys) const { V::Transpose(rows, V::kLanes, keys, kChunkRows); }
+};
+
+// One panel of the chunk, `c` its first channel.
+template <class V>
+class OperandPanel {
+ public:
+  using W = Wide<V>;
+
+  // `loaded`: q and k are in buf already, else this loads them.
+  OperandPanel(const HeadChunk& in, const ChunkBuffers& buf, int c, bool loaded)
+      : in_(in), buf_(buf), c_(c), loaded_(loaded) {}
+
+  // Queries and keys, decayed from the start of their block and from that of the chunk.
+  void StoreRows() {
+    const float up = in_.gate.shift_up;
+    W carry = W::Set(1.0f);
+    for (int start = 0; start < in_.rows; start += kBlockRows) {
+      W decay = W::Set(1.0f);
+      const int end = End(start);
+      KeyBlock<V> diagonal;
+      for (int i = start; i < end; ++i) {
+        decay = decay * W::Load(buf_.decay + At(i));
+        const W q = loaded_ ? W::Load(buf_.q + At(i)) : W::LoadBf16(in_.q, i, c_);
+        const W k = loaded_ ? W::Load(buf_.k + At(i)) : W::LoadBf16(in_.k, i, c_);
+        if (!loaded_) {
+          if (!in_.gate.diagonal_products) q.Store(buf_.q + At(i));
+          k.Store(buf_.k + At(i));
+        }
+        const W scaled = decay * W::Set(up);
+        (q * scaled).StoreRow(buf_.qk_block + HalfAt(i));
+        (k * scaled).StoreRow(buf_.qk_block + HalfAt(kChunkRows + i));
+        const W chunk = decay * carry;
+        (q * chunk).StoreRow(buf_.qk_chunk + HalfAt(i));
+        (k * chunk).StoreRow(buf_.qk_chunk + HalfAt(kChunkRows + i));
+        if (in_.gate.diagonal_products) {
+          (k * scaled.Reciprocal()).StoreRow(diagonal.rows + (i - start) * V::kLanes);
+        }
+      }
+      if (in_.gate.diagonal_products) {
+        diagonal.Zero(end - start);
+        diagonal.StoreTransposed(KeysAt(start / kBlockRows, start));
+      }
+      carry = carry * BlockDecay(start);
+    }
+  }
+
+  // Keys decayed to the start of every later block.
+  void StoreEarlierKeys() {
+    for (int start = 0; start + kBlockRows < in_.rows; start += kBlockRows) {
+      alignas(64) float ended[kBlockRows * kPanel];  // decayed to the end of their block
+      W suffix = W::Set(in_.gate.shift_down);
+      for (int r = kBlockRows - 1; r >= 0; --r) {
+        (W::Load(buf_.k + At(start + r)) * suffix).Store(ended + r * kPanel);
+        suffix = suffix * W::Load(buf_.decay + At(start + r));
+      }
+      W between = W::Set(1.0f);
+      for (int later = start + kBlockRows; later < in_.rows; later += kBlockRows) {
+        KeyBlock<V> block;
+        for (int r = 0; r < kBlockRows; ++r) {
+          (W::Load(ended + r * kPanel) * between).StoreRow(block.rows + r * V::kLanes);
+        }
+        block.StoreTransposed(KeysAt(later / kBlockRows, start));
+        between = between * BlockDecay(later);
+      }
+    }
+  }
+
+ private:
+  int End(int start) const { return start + kBlockRows < in_.rows ? start + kBlockRows : in_.rows; }
+  int64_t At(int i) const { return kda::cpu::At<V>(buf_, i, c_); }
+  // Of queries, from kChunkRows on of keys, in bf16.
+  int64_t HalfAt(int i) const { return c_ * int64_t{kChunkRows} + i * kPanel / 2; }
+  W BlockDecay(int start) const {
+    return W::Load(buf_.block_decay + int64_t{start / kBlockRows} * buf_.ldk + c_);
+  }
+  float* KeysAt(int row_block, int column) const {
+    return buf_.keys + (int64_t{row_block} * buf_.ldk / 2 + c_ / 2) * kChunkRows + column;
+  }
+
+  const HeadChunk& in_;
+  const ChunkBuffers& buf_;
+  const int c_;
+  const bool loaded_;
+};
+
+// x as a sum of two bf16, good to 17 bits, to element `at` of the two [64, 64] halves of `split`.
+template <class V>
+void StoreSplit(float* split, int at, typename V::F x) {
+  auto* const high = reinterpret_cast<uint16_t*>(split) + at;
+  const typename V::F top = V::Top(x);
+  V::StoreRounded(high, top);
+  V::StoreRounded(high + kChunkRows * kChunkRows, V::Sub(x, top));
+}
+
+// One row block of Aqk or L: rows of `left` times `keys`.
+template <class V>
+struct DotStripBody {
+  const float* left;  // rows of qk_block
+  int64_t ldk;
+  const float* keys;  // [K / 2, 64] pairs
+  float* out;         // row i at out + i * 64
+  float* split;       // [2, 64, 64] bf16, row i at split + i * 32
+  const float* beta;  // nullptr: 1
+
+  template <int MR, int NV>
+  void Run(int i, int column) const {
+    Tile<V, MR, NV> tile;
+    tile.Zero();
+    constexpr int kPairs = kPanel / 2;
+    tile.DotAdd({left + i * kPairs, 2 * kChunkRows * kPairs, kPairs, keys + column, kChunkRows,
+                 static_cast<int>(ldk / 2)});
+    for (int r = 0; r < MR; ++r) {
+      const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
+      for (int j = 0; j < NV; ++j) {
+        const int at = (i + r) * kChunkRows + column + j * V::kLanes;
+        const typename V::F x = V::Mul(factor, tile.c[r][j]);
+        V::Store(out + at, x);
+        if constexpr (kSplitProducts<V>) StoreSplit<V>(split, at, x);
+      }
+    }
+  }
+};
+
+template <class V>
+void LoadToPanels(const HeadChunk& in, const Rows& rows, int i, const ChunkBuffers& buf,
+                  float* panels) {
+  LoadKeyRow<V>(in, rows, i, buf.row);
+  for (int c = 0; c < buf.ldk; c += V::kLanes)
+    V::Store(panels + At<V>(buf, i, c), V::Load(buf.row + c));
+}
+
+template <class V>
+void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
+  LoadBeta<V>(in, 0, in.rows, buf.beta);
+  const bool normalized = in.qk_l2norm;
+  for (int i = 0; normalized && i < in.rows; ++i) {
+    LoadToPanels<V>(in, in.q, i, buf, buf.q);
+    LoadToPanels<V>(in, in.k, i, buf, buf.k);
+  }
+  for (int c = 0; c < buf.ldk; c += kPanel) {
+    OperandPanel<V> panel(in, buf, c, normalized);
+    panel.StoreRows();
+    panel.StoreEarlierKeys();
+  }
+  const int64_t ld = buf.ldk;
+  for (int start = 0; start < in.rows; start += kBlockRows) {
+    const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+    for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
+    // What this stores above the diagonal is never read.
+    const int columns = in.gate.diagonal_products ? start + kBlockRows : start;
+    const float* const keys = buf.keys + (start / kBlockRows) * ld / 2 * kChunkRows;
+    DotStripBody<V> strip = {
+        buf.qk_block + start * kPanel / 2,      ld,     keys, buf.aqk + start * kChunkRows,
+        buf.aqk_split + start * kChunkRows / 2, nullptr};
+    ForEachTile<V>(end - start, columns, strip);
+    strip.left = buf.qk_block + (kChunkRows + start) * kPanel / 2;
+    strip.out = buf.l + start * kChunkRows;
+    strip.split = buf.l_split + start * kChunkRows / 2;
+    strip.beta = buf.beta + start;
+    ForEachTile<V>(end - start, columns, strip);
+    if (!in.gate.diagonal_products) DiagonalBlock<V>(buf, start, end);
+  }
+}
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_INTRA_CHUNK_BF16_H_

@@ -1,0 +1,126 @@
+// The stages with bf16 products against their fp64 oracles, on every instruction set of this machine
+// that has them: bf16 inputs, all row counts that matter.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/isa.h"
+#include "cpu/mma/tile.h"
+#include "stages/stage_case.h"
+#include "support/isas.h"
+
+namespace kda::cpu {
+namespace {
+
+constexpr Shape kShapes[] = {{2, 128, 128},  {15, 128, 128}, {16, 128, 128}, {17, 64, 32},
+                             {31, 96, 48},   {33, 128, 60},  {48, 128, 128}, {63, 256, 17},
+                             {64, 128, 128}, {64, 32, 256},  {64, 64, 1}};
+
+// Operands rounded to bf16 are off by half a unit in the last place, 2^-9, each; the errors of a sum's
+// terms average. v_new passes once through the solve.
+constexpr double kOneRounding = 0x1p-9, kTwoRoundings = 0x1p-8;
+// The state's update takes fp32 operands or split ones, 17 bits each: what it adds to v_new's error.
+constexpr double kUpdate = 1e-4;
+
+enum class Diagonal { kTokenByToken, kProducts };
+
+class Bf16StageTest : public testing::TestWithParam<std::tuple<kda_isa, Regime, Diagonal>> {
+ protected:
+  void SetUp() override {
+    const kda_isa isa = std::get<0>(GetParam());
+    if (!core::IsaAvailable(isa)) {
+      GTEST_SKIP() << "this machine (or KDA_MAX_ISA) has no " << kda_isa_name(isa);
+    }
+  }
+  const Kernels& kernels() const {
+    return *core::Isas().Find(std::get<0>(GetParam()))->bf16_kernels;
+  }
+  Regime regime() const { return std::get<1>(GetParam()); }
+  HeadChunk View(const StageCase& stage) const {
+    HeadChunk view = stage.chunk();
+    if (std::get<2>(GetParam()) == Diagonal::kProducts) {  // all gates are at least -5
+      view.gate.diagonal_products = true;
+      view.gate.shift_up = 0x1p57f;
+      view.gate.shift_down = 0x1p-57f;
+    }
+    return view;
+  }
+};
+
+TEST_P(Bf16StageTest, EveryStage) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.dim_k << "x" << shape.dim_v);
+    StageCase stage(shape, regime(), kernels().buffers);
+    const HeadChunk view = View(stage);
+    const ChunkBuffers& b = stage.buffers();
+    const State next = stage.next();
+    {
+      const FloatMode mode;
+      const KernelSession session(kernels());
+      kernels().gate_cumsum(view, b);
+      kernels().intra_chunk_products(view, b);
+      kernels().delta_rule(view, b, stage.state(), Solver::kBlock);
+      kernels().output(view, b, stage.state());
+      kernels().advance_state(b, shape.dim_k, shape.rows, stage.state(), next);
+    }
+    for (int i = 0; i < shape.rows; ++i) {
+      for (int c = 0; c < shape.dim_k; ++c) {
+        const int64_t at = int64_t{c / kPanel} * kChunkRows * kPanel + i * kPanel + c % kPanel;
+        const double decay = reference::DecayOver(stage.oracle(), i, i, c);
+        ASSERT_NEAR(b.decay[at], decay, 1e-5 * decay + 1e-37);
+      }
+    }
+    const reference::IntraChunk intra = reference::ComputeIntraChunk(stage.oracle());
+    std::vector<float> aqk, l;  // the triangles; the rest is never read
+    const int n = shape.rows;
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; j < n; ++j) {
+        aqk.push_back(j <= i ? 0.125f * b.aqk[i * kChunkRows + j] : 0);
+        l.push_back(j < i ? b.l[i * kChunkRows + j] : 0);
+      }
+    }
+    EXPECT_LT(StageCase::Error(aqk.data(), n, intra.Aqk, n, n), kTwoRoundings);
+    EXPECT_LT(StageCase::Error(l.data(), n, intra.L, n, n), kTwoRoundings);
+    const reference::InterChunk want =
+        reference::ComputeInterChunk(stage.oracle(), intra, stage.oracle_state());
+    const reference::Matrix o =
+        reference::Output(stage.oracle(), intra, want.v_new, stage.oracle_state());
+    EXPECT_LT(StageCase::Error(b.v_new, b.ldv, want.v_new, n, shape.dim_v), kOneRounding);
+    EXPECT_LT(StageCase::Error(stage.o().data(), shape.dim_v, o, n, shape.dim_v), kTwoRoundings);
+    EXPECT_LT(StageCase::Error(next.data, next.ld, want.state, shape.dim_k, shape.dim_v),
+              kOneRounding + kUpdate);
+  }
+}
+
+std::vector<kda_isa> IsasWithBf16() {
+  std::vector<kda_isa> isas;
+  for (const kda_isa isa : test::IsasOfBuild()) {
+    if (core::Isas().Find(isa)->bf16_kernels != nullptr) isas.push_back(isa);
+  }
+  return isas;
+}
+
+template <class Info>
+std::string Name(const Info& info) {
+  static const char* const kRegimes[] = {"mixed", "saturated", "slow", "wipe", "unbounded"};
+  return std::string(kda_isa_name(std::get<0>(info.param))) + "_" +
+         kRegimes[static_cast<int>(std::get<1>(info.param))] +
+         (std::get<2>(info.param) == Diagonal::kProducts ? "_products" : "_token_by_token");
+}
+INSTANTIATE_TEST_SUITE_P(
+    Isa, Bf16StageTest,
+    testing::Combine(testing::ValuesIn(IsasWithBf16()),
+                     testing::Values(Regime::kMixed, Regime::kSaturated, Regime::kSlow),
+                     testing::Values(Diagonal::kTokenByToken, Diagonal::kProducts)),
+    [](const auto& info) { return Name(info); });
+INSTANTIATE_TEST_SUITE_P(IsaUnbounded, Bf16StageTest,
+                         testing::Combine(testing::ValuesIn(IsasWithBf16()),
+                                          testing::Values(Regime::kWipe, Regime::kUnbounded),
+                                          testing::Values(Diagonal::kTokenByToken)),
+                         [](const auto& info) { return Name(info); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16StageTest);
+
+}  // namespace
+}  // namespace kda::cpu
