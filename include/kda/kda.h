@@ -106,7 +106,8 @@ typedef enum kda_isa {
                            name of one; anything else is an error) */
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
-  KDA_ISA_AVX512 = 3    /* AVX-512 F, BW, DQ, VL */
+  KDA_ISA_AVX512 = 3,   /* AVX-512 F, BW, DQ, VL */
+  KDA_ISA_NEON = 6      /* any aarch64 */
 } kda_isa;              /* not in an order: kda_isa_row() has it */
 
 typedef enum kda_solver {
@@ -301,7 +302,7 @@ KDA_API int32_t kda_isa_available(int32_t isa); /* 1: this machine (and KDA_MAX_
 typedef struct kda_isa_info {
   int32_t isa;              /* kda_isa */
   const char *name;         /* "avx2" */
-  const char *architecture; /* "x86-64" */
+  const char *architecture; /* "x86-64", "aarch64" */
   const char *needs;        /* what a processor must have, for people */
 } kda_isa_info;
 KDA_API const kda_isa_info *kda_isa_row(int32_t index);

@@ -29,6 +29,7 @@ struct Kernels {
 };
 
 extern const Kernels kBaselineKernels, kAvx2Kernels, kAvx512Kernels;  // x86-64
+extern const Kernels kNeonKernels;                                    // aarch64
 
 }  // namespace kda::cpu
 
