@@ -107,11 +107,12 @@ typedef enum kda_isa {
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
   KDA_ISA_AVX512 = 3,   /* AVX-512 F, BW, DQ, VL; fp32 products, as the two above */
-  KDA_ISA_AVX512_BF16 =
-      4,          /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded
-                              to bf16, with fp32 sums; anything else as KDA_ISA_AVX512 */
-  KDA_ISA_AMX = 5 /* and AMX-TILE, AMX-BF16: the same on tiles */
-} kda_isa;        /* not in an order: kda_isa_row() has it */
+  /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded to bf16, with fp32 sums;
+   * anything else as KDA_ISA_AVX512 */
+  KDA_ISA_AVX512_BF16 = 4,
+  KDA_ISA_AMX = 5, /* and AMX-TILE, AMX-BF16: the same on tiles */
+  KDA_ISA_NEON = 6 /* any aarch64; fp32 products */
+} kda_isa;         /* not in an order: kda_isa_row() has it */
 
 typedef enum kda_solver {
   KDA_SOLVER_AUTO = 0,         /* block with safe_gate, substitution without */
@@ -308,7 +309,7 @@ KDA_API int32_t kda_isa_available(int32_t isa); /* 1: this machine (and KDA_MAX_
 typedef struct kda_isa_info {
   int32_t isa;              /* kda_isa */
   const char *name;         /* "avx2" */
-  const char *architecture; /* "x86-64" */
+  const char *architecture; /* "x86-64", "aarch64" */
   const char *needs;        /* what a processor must have, for people */
 } kda_isa_info;
 KDA_API const kda_isa_info *kda_isa_row(int32_t index);

@@ -6,8 +6,10 @@
 // A library holds the kernels of one architecture.
 #if defined(__x86_64__)
 #define KDA_ON_X86_64(kernels) &kernels
-#else
+#define KDA_ON_AARCH64(kernels) nullptr
+#elif defined(__aarch64__)
 #define KDA_ON_X86_64(kernels) nullptr
+#define KDA_ON_AARCH64(kernels) &kernels
 #endif
 
 namespace kda::cpu {
@@ -53,6 +55,11 @@ constexpr core::Isa kIsas[] = {
      0,
      KDA_ON_X86_64(kAvx512Kernels),
      KDA_ON_X86_64(kAmxKernels)},
+    {{KDA_ISA_NEON, "neon", "aarch64", "NEON, which all have"},
+     0,
+     0,
+     KDA_ON_AARCH64(kNeonKernels),
+     nullptr},
 };
 
 }  // namespace

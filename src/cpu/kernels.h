@@ -37,6 +37,8 @@ struct Kernels {
 // x86-64; the last two with bf16 products
 extern const Kernels kBaselineKernels, kAvx2Kernels, kAvx512Kernels;
 extern const Kernels kAvx512Bf16Kernels, kAmxKernels;
+// aarch64
+extern const Kernels kNeonKernels;
 
 }  // namespace kda::cpu
 

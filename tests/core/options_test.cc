@@ -30,7 +30,7 @@ TEST(Options, Refused) {
        [](auto* s) { s->options.isa = -1; },
        KDA_ERROR_ENUM,
        "isa",
-       {"is -1", "auto (0), baseline (1), avx2 (2), avx512 (3)"}},
+       {"is -1", "auto (0), baseline (1), avx2 (2), avx512 (3), neon (6)"}},
       {"solver",
        [](auto* s) { s->options.solver = 4; },
        KDA_ERROR_ENUM,

@@ -1,7 +1,6 @@
 #include "tpu/ir/evaluator.h"
 
-#include <xmmintrin.h>
-
+#include "core/float_mode.h"
 #include "tpu/ir/evaluate_machine.h"
 
 namespace kda::tpu::ir {
@@ -43,16 +42,18 @@ std::string Describe(const Program& program, int node) {
 
 namespace {
 
-// Subnormals are zero while it lives: bits 15 (results) and 6 (operands) of the control register.
+// Subnormals are zero while it lives.
 class FlushSubnormals {
+  using Control = core::FloatControl;
+
  public:
-  FlushSubnormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040u); }
-  ~FlushSubnormals() { _mm_setcsr(saved_); }
+  FlushSubnormals() : saved_(Control::Read()) { Control::Write(saved_ | Control::kFlush); }
+  ~FlushSubnormals() { Control::Write(saved_); }
   FlushSubnormals(const FlushSubnormals&) = delete;
   FlushSubnormals& operator=(const FlushSubnormals&) = delete;
 
  private:
-  unsigned saved_;
+  Control::Word saved_;
 };
 
 void CheckArguments(const Program& program, const std::vector<Array>& arguments) {
