@@ -8,7 +8,7 @@ COMPARE ?=
 BASE ?= origin/main
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build all bench bench-compare compare install format tidy ci setup setup-build clean
+.PHONY: help run test build all bench bench-compare bars compare install format tidy ci setup setup-build clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,7 +41,11 @@ bench: build  ## kda bench; arguments in BENCH=
 
 bench-compare: build  ## against ONNX Runtime (installed from PyPI on first use); COMPARE=
 	@scripts/setup compare
-	bench/compare/vs_onnxruntime.py $(COMPARE)
+	bench/compare/compare $(COMPARE)
+
+bars: build  ## every bar of docs/performance.md, beside the peers (10 minutes); COMPARE=
+	@scripts/setup compare
+	bench/compare/compare --set bars $(COMPARE)
 
 compare: test  ## is this tree right, and faster than BASE= (a commit)?
 	scripts/compare_commits $(BASE)
