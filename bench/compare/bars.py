@@ -84,8 +84,8 @@ class Comparison:
         return max(batch for batch, _ in self.problems)
 
     def bytes_needed(self):
-        """Of both sides together, at their largest: fp32 q, k, v, g and o of each, and one more while
-        it is made; states in and out."""
+        """Of both sides together, at their largest: fp32 q, k, v, g and o of each, and one more
+        while it is made; states in and out."""
         rows = self.largest() * self.heads * 128 * 4
         states = self.sequences() * self.heads * 128 * 128 * 4
         if self.under.name == "stream" or self.over.name == "stream":
@@ -150,8 +150,8 @@ def sharegpt_lengths(path=os.path.join(ROOT, "data", "sharegpt_k3_batches.csv"),
 
 
 def evenly(lengths, count):
-    """`count` of the lengths that stand for all: sorted, cut into as many equal parts, the middle of
-    each; in their original order. All of them where count is their number."""
+    """`count` of the lengths that stand for all: sorted, cut into as many equal parts, the middle
+    of each; in their original order. All of them where count is their number."""
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     chosen = {order[(2 * i + 1) * len(order) // (2 * count)] for i in range(count)}
     return [lengths[i] for i in sorted(chosen)]

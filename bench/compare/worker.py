@@ -34,8 +34,9 @@ def cpu_time(task):
 
 
 def pin_threads(cpus, busy):
-    """This thread to the first processor and the busiest others to one of the rest each; which they
-    are is known after `busy` has run for a moment. The same for every side, whatever pool it has."""
+    """This thread to the first processor and the busiest others to one of the rest each; which
+    they are is known after `busy` has run for a moment. The same for every side, whatever pool it
+    has."""
     if len(cpus) < 2:
         return
     mine = os.getpid()

@@ -87,7 +87,8 @@ def set_up(peer):
 
 
 def processors_for(threads):
-    """The last ones: the first are where the system's own work tends to be."""
+    """One: the last, for the first is where the system's own work tends to be. More: in order, a
+    core each before any shares one."""
     cpus = measuring.processors()
     if threads > len(cpus):
         raise Failed("--threads: %d is more than the %d processors here" % (threads, len(cpus)))

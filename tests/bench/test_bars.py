@@ -76,7 +76,8 @@ class Verdicts(unittest.TestCase):
 
     def test_table_shows_all_kinds(self):
         measured = bars.summarise(self.comparison(at_least=9), [[40, 50]], [[10, 10]])
-        skipped = compare.skipped(self.comparison(at_least=9), "there is no AMX")
+        skipped = compare.unmeasured(self.comparison(at_least=9), "not measured here",
+                                     reason="there is no AMX")
         text = compare.table([measured, skipped], "avx2", "a processor")
         for part in ("AVX2", "4.50x", ">= 9.00", "not met", "not measured here"):
             self.assertIn(part, text)
