@@ -5,10 +5,11 @@ PREFIX ?= /usr/local
 # Arguments of the commands below, e.g. make bench BENCH="--workload k3 --threads 2"
 BENCH ?= --workload grid
 COMPARE ?=
+GUARD ?=
 BASE ?= origin/main
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build all bench bench-compare compare install format tidy ci setup setup-build clean
+.PHONY: help run test build all bench bench-compare bars guard compare install format tidy ci setup setup-build clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,7 +42,14 @@ bench: build  ## kda bench; arguments in BENCH=
 
 bench-compare: build  ## against ONNX Runtime (installed from PyPI on first use); COMPARE=
 	@scripts/setup compare
-	bench/compare/vs_onnxruntime.py $(COMPARE)
+	bench/compare/compare $(COMPARE)
+
+bars: build  ## every bar of docs/performance.md, beside the peers (10 minutes); COMPARE=
+	@scripts/setup compare
+	bench/compare/compare --set bars $(COMPARE)
+
+guard: build  ## is anything slower than the commit before, on any instruction set? GUARD=
+	bench/guard $(GUARD)
 
 compare: test  ## is this tree right, and faster than BASE= (a commit)?
 	scripts/compare_commits $(BASE)

@@ -1,14 +1,14 @@
 """The C ABI of include/kda/kda.h through ctypes: as much of it as a comparison needs."""
 
 import ctypes
-import os
-import sys
 
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p
 
 F32, BF16 = 1, 2
-GATE_LOG = 0
+PREFILL, DECODE = 0, 1
+# A scalar gate is a log gate with the same value in all channels; no caller here gives libkda one.
+GATES = {"log": 0, "bounded": 1, "softplus": 2}
 DEFAULT_SCALE = -1e300
 
 
@@ -65,7 +65,21 @@ def load(path):
     library.kda_plan_describe.argtypes = [c_void_p]
     library.kda_plan_describe.restype = c_char_p
     library.kda_version_string.restype = c_char_p
+    library.kda_plan_get_info.argtypes = [c_void_p, POINTER(Info)]
+    library.kda_isa_name.restype = c_char_p
     return library
+
+
+def isa_of(library, name):
+    """The number of an instruction set; the library refuses those that this machine lacks."""
+    known = []
+    for number in range(64):
+        text = library.kda_isa_name(number)
+        if text is not None:
+            known.append(text.decode())
+            if known[-1] == name:
+                return number
+    raise Failure("--isa: '%s' is not one of %s" % (name, ", ".join(known)))
 
 
 def dense(dtype, shape):
@@ -75,29 +89,45 @@ def dense(dtype, shape):
     return tensor
 
 
-class Prefill:
-    """A plan for [B, T, H, K] inputs with a log gate and both states, bound to numpy arrays."""
+class Info(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("backend", c_int32), ("isa", c_int32),
+                ("solver", c_int32), ("threads", c_int32), ("switches", c_uint32),
+                ("switches_fallback", c_uint32)]
 
-    def __init__(self, library, arrays, dtype, threads):
-        """arrays: q k v g beta initial_state o final_state; `dtype` is that of q, k, v and o (bf16
-        as uint16 arrays); g, beta and the states are fp32."""
+
+class Failure(Exception):
+    """The library's own words: the argument, its value, what is allowed."""
+
+
+class Bound:
+    """A plan bound to numpy arrays: [B, T, H, ...] inputs, fp32 g, beta and states."""
+
+    def __init__(self, library, arrays, dtype, gate, decode, threads, isa):
+        """arrays: q k v g beta initial_state o final_state and, for raw gates, A_log and dt_bias;
+        `dtype` is that of q, k, v and o (bf16 as uint16 arrays); `isa` a name or "auto"."""
         self._library, self._arrays = library, arrays
-        problem = Problem(struct_size=ctypes.sizeof(Problem), gate=GATE_LOG, scale=DEFAULT_SCALE)
+        self._plan, self._error = None, Error()
+        problem = Problem(struct_size=ctypes.sizeof(Problem), gate=gate, scale=DEFAULT_SCALE,
+                          mode=DECODE if decode else PREFILL, lower_bound=-5)
         self._args = Args(struct_size=ctypes.sizeof(Args))
         for name, array in arrays.items():
             assert array.flags["C_CONTIGUOUS"]
             kind = dtype if name in ("q", "k", "v", "o") else F32
             setattr(problem, name, dense(kind, array.shape))
             setattr(self._args, name, array.ctypes.data)
-        options = Options(struct_size=ctypes.sizeof(Options), threads=threads)
-        self._plan, self._error = c_void_p(), Error()
-        self._check(library.kda_plan_create(problem, options, self._plan, self._error))
-        self.description = library.kda_plan_describe(self._plan).decode()
+        options = Options(struct_size=ctypes.sizeof(Options), threads=threads,
+                          isa=isa_of(library, isa))
+        plan = c_void_p()
+        self._check(library.kda_plan_create(problem, options, plan, self._error))
+        self._plan = plan
+        self.description = library.kda_plan_describe(plan).decode()
+        info = Info(struct_size=ctypes.sizeof(Info))
+        self._check(library.kda_plan_get_info(plan, info))
+        self.isa = library.kda_isa_name(info.isa).decode()
 
     def _check(self, status):
         if status != 0:
-            sys.exit("libkda: %s: %s" % (self._error.argument.decode(),
-                                         self._error.message.decode()))
+            raise Failure(self._error.message.decode())
 
     def run(self):
         self._check(self._library.kda_run(self._plan, self._args, self._error))
@@ -105,8 +135,3 @@ class Prefill:
     def close(self):
         self._library.kda_plan_destroy(self._plan)
         self._plan = None
-
-
-def default_path():
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return os.path.join(root, "build", "libkda.so")

