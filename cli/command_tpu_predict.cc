@@ -44,12 +44,11 @@ const char kTraceFooter[] =
     "heads it\n"
     "belongs to, and the other units' use. mega works on pairs of heads, h0+1, h2+3, ..; with 8 "
     "heads\n"
-    "on two chunks a step, of which the second is c1. Code that is skipped in some steps, such as "
-    "zeroing\n"
-    "rows beyond a sequence, is in the picture: a step has more bundles than kda tpu predict "
-    "counts\n"
-    "cycles. \"intra_chunk: solve\" is a part of a stage; rows below the stages are copies, tables "
-    "and\n"
+    "on two chunks a step, of which the second is c1. Code that some steps skip or repeat, such "
+    "as zeroing\n"
+    "rows beyond a sequence, is there once: a step's bundles are not the cycles/step of kda tpu "
+    "predict.\n"
+    "\"intra_chunk: solve\" is a part of a stage; rows below the stages are copies, tables and\n"
     "what the compiler adds.\n"
     "Examples:\n"
     "  kda tpu trace --output step.svg\n"
@@ -153,8 +152,8 @@ void PrintTrace(const Traced& traced, const tpu::HeadNames& names, const std::st
   }
   fmt::print("{}\n", table.Text());
   fmt::print(
-      "A step's code has {} bundles; on average {:.0f} of them run, the cycles/step of kda tpu "
-      "predict\n",
+      "A step's code has {} bundles. Some of it is skipped or repeated: {:.0f} cycles on average, "
+      "the\ncycles/step of kda tpu predict\n",
       traced.bundles, traced.cycles);
   if (names.pairs) {
     fmt::print("The picture names heads in pairs, h0+1 to {}\n", names.NameOf(names.heads - 2));

@@ -251,7 +251,9 @@ class WithLibtpu(Folder):
         none = stages["", ""]
         self.assertEqual((none["matmuls"], none["pushes"], none["pops"]), (0, 0, 0))
         self.assertEqual(min(s["first"] for s in result["stages"]), 0)
-        self.assertLessEqual(result["cycles_per_step"], result["bundles"])
+        predicted = kda_json("tpu", "predict", *SMALL)["kernels"][0]
+        self.assertEqual(result["cycles_per_step"], predicted["cycles_per_step"])
+        self.assertGreater(result["bundles"], 0)
         for word in ("h0+1", "c1 h6+7", "side by side", ">0</text>"):
             self.assertIn(word, text)
         self.assertNotIn("h8", text)

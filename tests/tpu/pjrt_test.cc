@@ -96,7 +96,7 @@ TEST(Messages, FirstLineWithWhatItAnnounces) {
           "limit 32.00M. - \nSee https://x"),
       "E1001: Oom: Ran out of vmem for %k.1. Scoped allocation with size 46.36M and limit 32.00M.");
   EXPECT_EQ(FirstLine("a = b. Not an operation"), "a = b. Not an operation");
-  EXPECT_EQ(FirstLine("%k = "), "%k = ");
+  EXPECT_EQ(FirstLine("%k = "), "%k =");
 }
 
 // A process ended by a signal while its child writes to its folder.
