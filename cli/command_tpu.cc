@@ -51,6 +51,7 @@ void Emit(const EmitFlags& flags, const Context& context) {
   std::error_code error;
   std::filesystem::create_directories(flags.output, error);
   if (error) BadArgument("--output: cannot make folder '{}': {}", flags.output, error.message());
+  CheckWritable("--output", flags.output + "/" + program.module->name() + ".stablehlo.mlir");
   std::vector<std::pair<std::string, int64_t>> files;
   const auto write = [&](const std::string& name, const std::string& text) {
     WriteText(flags.output + "/" + name, text);
@@ -76,13 +77,14 @@ void Emit(const EmitFlags& flags, const Context& context) {
 }
 
 void CompileOnly(const EmitFlags& flags, const Context& context) {
+  CheckWritable("--output", flags.output);
   const tpu::BuiltProgram program = BuildTpuProgram(MakeTpuRequest(flags.tpu));
   tpu::CompileSettings settings = MakeSettings(flags.tpu);
   settings.keep_executable = !flags.output.empty();
   tpu::CompileResult result;
   {
     Progress progress("tpu compile");
-    WithProgress(&progress, 0, 1, 20, "libtpu",
+    WithProgress([&] { progress.Tick("libtpu compiles"); },
                  [&] { result = tpu::CompileProgram(program, settings, /*schedule=*/false); });
   }
   CheckCompiled(result);
@@ -98,7 +100,7 @@ void CompileOnly(const EmitFlags& flags, const Context& context) {
                  {"compiled", CompiledJson(result, flags.tpu)},
                  {"kernels", Json::array()}};
     for (const auto& [name, bytes] : vmem) {
-      json["kernels"].push_back({{"name", name}, {"vmem_bytes", bytes}});
+      json["kernels"].push_back({{"name", name}, {"declared_vmem_bytes", bytes}});
     }
     if (!flags.output.empty()) json["output"] = flags.output;
     fmt::print("{}\n", json.dump(2));
@@ -117,7 +119,7 @@ void CompileOnly(const EmitFlags& flags, const Context& context) {
   row("HBM: arguments", result.argument_bytes);
   row("HBM: outputs", result.output_bytes);
   row("HBM: temporaries", result.temporary_bytes);
-  for (const auto& [name, bytes] : vmem) row("VMEM: " + name, bytes);
+  for (const auto& [name, bytes] : vmem) row("VMEM that " + name + " declares", bytes);
   fmt::print("{}", table.Text());
   if (!flags.output.empty()) fmt::print("\nThe executable is in {}\n", flags.output);
 }

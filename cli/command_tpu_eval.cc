@@ -46,16 +46,23 @@ const char kFooter[] =
     "  kda tpu eval --kernel ladder --rung original --seqlen 64\n"
     "  kda tpu eval --kernel decode --batch 3\n"
     "  kda tpu eval --input in.safetensors --output out.safetensors --gate softplus\n"
-    "                                                      your own (tensors: kda run --help)";
+    "                                                      your own (tensors: kda run --help)\n"
+    "A file is one that kda verify --save-input writes or kda run --help describes, with K = V = "
+    "128, as\n"
+    "many value heads as heads, q, k, v in bf16 and, for mega and decode, H a multiple of 8:\n"
+    "  kda verify --heads 8 --seqlen 130 --save-input in.safetensors";
+
+// Options of kda run and kda verify that TPU programs take one value of: not in the help, refused by
+// name.
+constexpr const char* kHidden[] = {"--dtype",     "--dim-k",        "--dim-v", "--group",
+                                   "--out-dtype", "--state-layout", "--decode"};
 
 tpu::hlo::Arrays Run(const tpu::BuiltProgram& program, const TpuCase& problem) {
-  const double chunks = static_cast<double>(problem.problem.tokens) / tpu::kChunk + 3;
-  const double seconds = 0.01 * chunks * static_cast<double>(problem.problem.heads);
   tpu::hlo::Arrays outputs;
   Progress progress("tpu eval");
   try {
     tpu::CheckInputs(*program.module, problem.inputs);
-    WithProgress(&progress, 0, 1, seconds, "evaluator",
+    WithProgress([&] { progress.Tick("evaluator"); },
                  [&] { outputs = tpu::hlo::Evaluate(*program.module, problem.inputs); });
   } catch (const tpu::ir::BuildError& error) {
     BadArgument("{}", error.what());
@@ -67,6 +74,10 @@ tpu::hlo::Arrays Run(const tpu::BuiltProgram& program, const TpuCase& problem) {
 
 int Eval(EvalFlags* flags, const Context& context) {
   CheckNotInput("--output", flags->output, flags->input);
+  CheckWritable("--output", flags->output);
+  if (flags->problem.decode) {
+    BadArgument("--decode: belongs to kda run; a TPU program of single tokens is --kernel decode");
+  }
   if (flags->tpu.kernel == "decode") flags->problem.decode = true;
   FromFile from;
   InputFile input = FileOrGenerated(flags->input, Batch{LengthsOf(flags->tpu)}, flags->tpu.heads,
@@ -77,7 +88,12 @@ int Eval(EvalFlags* flags, const Context& context) {
   PlanOptions reference;
   reference.backend = KDA_BACKEND_REFERENCE;
   CreatePlan(problem, reference);  // is it a problem at all?
+  if (problem.checkpoint_every > 0 && flags->tpu.kernel != "mega") {
+    BadArgument("--checkpoint-every: {}, but --kernel {} gives no states on the way; mega does",
+                problem.checkpoint_every, flags->tpu.kernel);
+  }
   const TpuCase tpu_case = ToTpu(problem);
+  if (flags->input.empty()) flags->tpu.gate_dtype = flags->generator.gate_dtype;
   tpu::ProgramRequest request = MakeTpuRequest(flags->tpu);
   request.problem = tpu_case.problem;
   const tpu::BuiltProgram program = BuildTpuProgram(request);
@@ -147,6 +163,7 @@ void AddTpuEval(CLI::App* tpu, Context* context) {
   AddProblemFlags(command, "Default: bounded for inputs made here, else the file's, else log",
                   &flags->problem);
   AddTpuKernelFlags(command, &flags->tpu);
+  for (const char* name : kHidden) command->get_option(name)->group("");
   command->callback([flags, context] { context->exit_code = Eval(flags.get(), *context); });
 }
 

@@ -7,7 +7,6 @@
 
 #include "cli/command_tpu.h"
 #include "cli/error.h"
-#include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/tpu_flags.h"
 #include "cli/tpu_report.h"
@@ -39,21 +38,25 @@ const char kPredictFooter[] =
     "  kda tpu predict --lengths 130,64,210 --target v5p";
 
 const char kTraceFooter[] =
-    "The picture shows one step of the kernel, a cycle per pixel: for each matrix unit what it is "
-    "given\n"
-    "and what it multiplies, coloured by the stage and named by the head it belongs to, and the "
-    "other\n"
-    "units' use.\n"
-    "Example:\n"
-    "  kda tpu trace --output step.svg";
+    "The picture shows the code of one step of the kernel from its first bundle on, a cycle each: "
+    "for each\n"
+    "matrix unit what it is given and what it multiplies, coloured by the stage and named by the "
+    "heads it\n"
+    "belongs to, and the other units' use. mega works on pairs of heads, h0+1, h2+3, ..; with 8 "
+    "heads\n"
+    "on two chunks a step, of which the second is c1. Code that some steps skip or repeat, such "
+    "as zeroing\n"
+    "rows beyond a sequence, is there once: a step's bundles are not the cycles/step of kda tpu "
+    "predict.\n"
+    "\"intra_chunk: solve\" is a part of a stage; rows below the stages are copies, tables and\n"
+    "what the compiler adds.\n"
+    "Examples:\n"
+    "  kda tpu trace --output step.svg\n"
+    "  kda tpu trace --kernel ladder --kernel-name gate_intra --output gate_intra.svg";
 
 void Predict(const PredictFlags& flags, const Context& context) {
   const tpu::BuiltProgram program = BuildTpuProgram(MakeTpuRequest(flags.tpu));
-  tpu::Report report;
-  {
-    Progress progress("tpu predict");
-    report = PredictWithProgress(program, flags.tpu, &progress, 0, 1, "libtpu");
-  }
+  const tpu::Report report = PredictWithProgress(program, flags.tpu, "tpu predict");
   if (flags.json) {
     Json json = {{"manifest", Manifest(context)}, {"program", program.description}};
     json["problem"] = TpuProblemJson(flags.tpu);
@@ -97,62 +100,97 @@ size_t Chosen(const tpu::Report& report, const std::string& name) {
   return best;
 }
 
-void Trace(const PredictFlags& flags, const Context& context) {
-  const tpu::BuiltProgram program = BuildTpuProgram(MakeTpuRequest(flags.tpu));
-  CheckKernelName(program, flags.kernel_name);
-  tpu::Report report;
-  {
-    Progress progress("tpu trace");
-    report = PredictWithProgress(program, flags.tpu, &progress, 0, 1, "libtpu");
+// mega counts the heads of a group on through the chunks of a step, two of them a label.
+tpu::HeadNames HeadNamesOf(const tpu::ProgramRequest& request) {
+  if (request.family != tpu::Family::kMega) return {};
+  return {static_cast<int>(tpu::MegaHeadGroup(request.problem.heads / request.partitions)), true};
+}
+
+struct Traced {
+  std::string kernel, title;
+  int32_t bundles = 0;  // of a step's code
+  double cycles = 0;    // that a step takes on average
+  tpu::MatrixUse use;
+  std::vector<tpu::StageUse> stages;
+};
+
+void PrintTraceJson(const Traced& traced, const tpu::BuiltProgram& program,
+                    const PredictFlags& flags, const Context& context) {
+  Json json = {{"manifest", Manifest(context)}, {"program", program.description}};
+  json["figure"] = tpu::kPredictedFigure;
+  json["output"] = flags.output;
+  json["kernel"] = traced.kernel;
+  json["bundles"] = traced.bundles;
+  json["cycles_per_step"] = traced.cycles;
+  json["matmul_slots"] = traced.use.matmul;
+  json["matpush_slots"] = traced.use.matpush;
+  json["interleaved"] = traced.use.interleaved;
+  json["stages"] = Json::array();
+  for (const tpu::StageUse& s : traced.stages) {
+    json["stages"].push_back({{"stage", s.stage},
+                              {"part", s.part},
+                              {"matmuls", s.matmuls},
+                              {"pushes", s.pushes},
+                              {"pops", s.pops},
+                              {"others", s.others},
+                              {"first", s.first},
+                              {"last", s.last},
+                              {"heads", s.heads},
+                              {"chunks", s.chunks}});
   }
-  const size_t chosen = Chosen(report, flags.kernel_name);
-  const std::string& name = report.prediction.kernels[chosen].name;
-  const tpu::Program& code = report.schedule.programs[static_cast<size_t>(report.programs[chosen])];
-  const tpu::TraceRange range = RangeOf(code);
-  const std::string title = fmt::format("{}: one step, {} cycles; {}", name,
-                                        range.last - range.first + 1, program.description);
-  if (!tpu::WriteFile(flags.output, tpu::TraceSvg(code, range, title))) {
-    Failed("--output: cannot write '{}'", flags.output);
-  }
-  const tpu::MatrixUse use = tpu::SummariseMatrixUse(code, range);
-  const std::vector<tpu::StageUse> stages = tpu::SummariseStages(code, range);
-  if (flags.json) {
-    Json json = {{"manifest", Manifest(context)}, {"program", program.description}};
-    json["figure"] = tpu::kPredictedFigure;
-    json["output"] = flags.output;
-    json["kernel"] = name;
-    json["cycles"] = range.last - range.first + 1;
-    json["matmul_slots"] = use.matmul;
-    json["matpush_slots"] = use.matpush;
-    json["interleaved"] = use.interleaved;
-    json["stages"] = Json::array();
-    for (const tpu::StageUse& s : stages) {
-      json["stages"].push_back({{"stage", s.stage},
-                                {"matmuls", s.matmuls},
-                                {"pushes", s.pushes},
-                                {"pops", s.pops},
-                                {"others", s.others},
-                                {"first", s.first - range.first},
-                                {"last", s.last - range.first},
-                                {"heads", s.heads}});
-    }
-    fmt::print("{}\n", json.dump(2));
-    return;
-  }
-  fmt::print("{}\n\n", title);
-  Table table({"stage", "heads", "matmuls", "pushes", "pops", "others", "first", "last"});
-  for (const tpu::StageUse& s : stages) {
-    const auto number = [](int64_t n) { return fmt::format("{}", n); };
-    table.Add({s.stage.empty() ? "(none)" : s.stage, number(s.heads), number(s.matmuls),
-               number(s.pushes), number(s.pops), number(s.others), number(s.first - range.first),
-               number(s.last - range.first)});
+  fmt::print("{}\n", json.dump(2));
+}
+
+void PrintTrace(const Traced& traced, const tpu::HeadNames& names, const std::string& output) {
+  fmt::print("{}\n\n", traced.title);
+  Table table({"stage", "heads", "chunks", "matmuls", "pushes", "pops", "others", "first", "last"});
+  const auto number = [](int64_t n) { return n == 0 ? "-" : fmt::format("{}", n); };
+  for (const tpu::StageUse& s : traced.stages) {
+    table.Add({tpu::RowName(s.stage, s.part), number(s.heads), number(s.chunks), number(s.matmuls),
+               number(s.pushes), number(s.pops), number(s.others), fmt::format("{}", s.first),
+               fmt::format("{}", s.last)});
   }
   fmt::print("{}\n", table.Text());
   fmt::print(
+      "A step's code has {} bundles. Some of it is skipped or repeated: {:.0f} cycles on average, "
+      "the\ncycles/step of kda tpu predict\n",
+      traced.bundles, traced.cycles);
+  if (names.pairs) {
+    fmt::print("The picture names heads in pairs, h0+1 to {}\n", names.NameOf(names.heads - 2));
+  }
+  fmt::print(
       "{:.0f} % of the slots for matrix products in use, {:.0f} % of those for weights; in "
       "{:.0f} %\nof the step the matrix units work for several stages or heads at once\n",
-      100 * use.matmul, 100 * use.matpush, 100 * use.interleaved);
-  fmt::print("The picture is in {}\n", flags.output);
+      100 * traced.use.matmul, 100 * traced.use.matpush, 100 * traced.use.interleaved);
+  fmt::print("The picture is in {}\n", output);
+}
+
+void Trace(const PredictFlags& flags, const Context& context) {
+  CheckWritable("--output", flags.output);
+  const tpu::ProgramRequest request = MakeTpuRequest(flags.tpu);
+  const tpu::BuiltProgram program = BuildTpuProgram(request);
+  CheckKernelName(program, flags.kernel_name);
+  const tpu::Report report = PredictWithProgress(program, flags.tpu, "tpu trace");
+  const size_t chosen = Chosen(report, flags.kernel_name);
+  const tpu::Program& code = report.schedule.programs[static_cast<size_t>(report.programs[chosen])];
+  const tpu::TraceRange range = RangeOf(code);
+  const tpu::HeadNames names = HeadNamesOf(request);
+  Traced traced;
+  traced.kernel = report.prediction.kernels[chosen].name;
+  traced.bundles = range.last - range.first + 1;
+  traced.cycles = report.steps[chosen].cycles;
+  traced.title = fmt::format("{}: one step, {} bundles, {:.0f} cycles on average; {}",
+                             traced.kernel, traced.bundles, traced.cycles, program.description);
+  traced.use = tpu::SummariseMatrixUse(code, range);
+  traced.stages = tpu::SummariseStages(code, range, names);
+  if (!tpu::WriteFile(flags.output, tpu::TraceSvg(code, range, traced.title, names))) {
+    Failed("--output: cannot write '{}'", flags.output);
+  }
+  if (flags.json) {
+    PrintTraceJson(traced, program, flags, context);
+  } else {
+    PrintTrace(traced, names, flags.output);
+  }
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <regex>
 #include <string>
 #include <vector>
@@ -47,19 +49,65 @@ std::string CommandLine(int argc, char** argv) {
   return line;
 }
 
+// The command that was typed, as far as it is one: app itself, "tpu", "predict" of tpu.
+const CLI::App& Typed(const CLI::App& app, std::string* path) {
+  const CLI::App* typed = &app;
+  while (!typed->get_subcommands().empty()) {
+    typed = typed->get_subcommands()[0];
+    *path += " " + typed->get_name();
+  }
+  return *typed;
+}
+
 int Complain(const CLI::App& app, const std::string& program, const std::string& message,
              int code) {
-  std::string command;  // that was typed
-  for (const CLI::App* sub : app.get_subcommands()) command = " " + sub->get_name();
+  std::string command;
+  Typed(app, &command);
   const std::string hint =
       code == kda::cli::kExitArgument ? fmt::format("; see {}{} --help", program, command) : "";
   fmt::print(stderr, "kda{}: {}{}\n", command, kda::cli::OneLine(message), hint);
   return code;
 }
 
+// Letters to add, take away or change to make `b` of `a`.
+size_t Distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// Where a command was expected: which there are, and the one that was meant.
+std::string UnknownCommand(const CLI::App& typed, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : typed.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!sub->get_group().empty()) names.push_back(sub->get_name());
+  }
+  const auto nearest = std::min_element(
+      names.begin(), names.end(),
+      [&](const auto& a, const auto& b) { return Distance(word, a) < Distance(word, b); });
+  const bool near = Distance(word, *nearest) <= 2 && word.size() > 2;
+  return fmt::format("'{}' is no command{}; there are {}", word,
+                     near ? fmt::format(", {} is", *nearest) : "", fmt::join(names, ", "));
+}
+
 // CLI11 lists what it did not expect backwards.
 std::string Unexpected(const CLI::App& app) {
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  std::string path;
+  const CLI::App& typed = Typed(app, &path);
+  const bool commands = !typed.get_subcommands([](const CLI::App*) { return true; }).empty();
+  if (commands && !words.empty() && words[0].rfind('-', 0) != 0) {
+    return UnknownCommand(typed, words[0]);
+  }
   return fmt::format("not expected here: {}", fmt::join(words, " "));
 }
 

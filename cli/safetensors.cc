@@ -88,8 +88,10 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
     for (int i = 7; i >= 0; --i) length = length << 8 | raw[i];
     const uint64_t most = static_cast<uint64_t>(std::min(size - 8, kMaxHeaderBytes));
     if (length > most) {
-      BadArgument("--input: {}: header length {} is more than the {} bytes possible here", path,
-                  length, most);
+      BadArgument(
+          "--input: {}: not a safetensors file: header length {} is more than the {} bytes "
+          "possible here",
+          path, length, most);
     }
     std::string header(length, '\0');
     ReadAt(header.data(), static_cast<int64_t>(length), 8);

@@ -1,9 +1,15 @@
 #include "cli/tpu_flags.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <future>
 
 #include "cli/error.h"
@@ -11,6 +17,7 @@
 #include "cli/progress.h"
 #include "cli/workload.h"
 #include "tpu/ir/evaluator.h"
+#include "tpu/pjrt/files.h"
 #include "tpu/pjrt/target.h"
 
 namespace kda::cli {
@@ -20,6 +27,9 @@ namespace {
 using tpu::ir::DType;
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
+constexpr int64_t kHeadMultiple = 8;  // of mega and decode, on each chip
+// What the ladder's table calls optimized in its serial form.
+constexpr char kSerialRung[] = "serial";
 
 std::vector<std::string> AllTargets() {
   size_t count = 0;
@@ -39,14 +49,26 @@ tpu::LadderOptions MakeLadderOptions(const TpuFlags& flags) {
   ExecutionFlags execution;
   execution.sets = flags.sets;
   execution.solver = flags.solver;
-  const PlanOptions plan = MakeOptions(execution, flags.rung, "auto");
+  const bool serial = flags.rung == kSerialRung;
+  if (serial && !flags.form.empty() && flags.form != "serial") {
+    BadArgument("--form: {} contradicts --rung serial, which is --rung optimized --form serial",
+                flags.form);
+  }
+  const PlanOptions plan = MakeOptions(execution, serial ? "optimized" : flags.rung, "auto");
   tpu::LadderOptions options;
   options.switches = KDA_SWITCHES_ALL & ~plan.switches_off;
   options.forced = plan.forced_on;
   options.solver = static_cast<kda_solver>(plan.solver);
-  options.form = flags.form == "grid"     ? tpu::HeadForm::kGrid
-                 : flags.form == "serial" ? tpu::HeadForm::kSerial
-                                          : tpu::HeadForm::kInterleaved;
+  options.form = flags.form == "grid"               ? tpu::HeadForm::kGrid
+                 : serial || flags.form == "serial" ? tpu::HeadForm::kSerial
+                                                    : tpu::HeadForm::kInterleaved;
+  const bool head_block = (options.switches & KDA_SWITCH_HEAD_BLOCK) != 0;
+  if (!head_block && !flags.form.empty() && flags.form != "grid") {
+    BadArgument(
+        "--form: {} needs the switch head_block, which is off (--rung {}); it is on with "
+        "--rung optimized or --set head_block=1",
+        flags.form, flags.rung);
+  }
   return options;
 }
 
@@ -63,6 +85,73 @@ void CheckLadderOnly(const TpuFlags& flags) {
   }
 }
 
+// "130,64": each a length.
+void ParseLengths(const std::string& text, std::vector<int64_t>* lengths) {
+  for (size_t from = 0; from <= text.size();) {
+    const size_t to = std::min(text.find(',', from), text.size());
+    int64_t length = 0;
+    const auto result = std::from_chars(text.data() + from, text.data() + to, length);
+    if (result.ec != std::errc() || result.ptr != text.data() + to || length < 0 ||
+        length > kMaxTokens) {
+      BadArgument("--lengths: '{}' in '{}' is not a whole number from 0 to {}",
+                  text.substr(from, to - from), text, kMaxTokens);
+    }
+    lengths->push_back(length);
+    from = to + 1;
+  }
+}
+
+void CheckGate(const TpuFlags& flags) {
+  if (!flags.lower_bound) return;
+  if (flags.gate != "bounded") {
+    BadArgument("--lower-bound: {} has no meaning with --gate {}; it belongs to --gate bounded",
+                *flags.lower_bound, flags.gate);
+  }
+  if (*flags.lower_bound > 0) BadArgument("--lower-bound: {} is above 0", *flags.lower_bound);
+}
+
+// What a kernel does not take, by the names of the options.
+void CheckKernelTakes(const TpuFlags& flags, const tpu::TpuProblem& p, int partitions) {
+  const bool ladder = flags.kernel == "ladder";
+  if (ladder && partitions > 1) {
+    BadArgument(
+        "--target: {} shares out the heads, which --kernel ladder cannot; it runs on one "
+        "chip, --target v6e",
+        flags.target);
+  }
+  const int64_t multiple = kHeadMultiple * partitions;
+  if (!ladder && p.heads % multiple != 0) {
+    BadArgument("--heads: {} is not a multiple of {}, as --kernel {} needs{}", p.heads, multiple,
+                flags.kernel,
+                partitions > 1
+                    ? fmt::format(" on the {} chips of --target {}", partitions, flags.target)
+                    : "");
+  }
+  if (flags.kernel == "mega" && p.gate_dtype != DType::kBF16) {
+    BadArgument(
+        "--gate-dtype: {} is not taken by --kernel mega, only bf16; ladder and decode take "
+        "both",
+        flags.gate_dtype);
+  }
+  if (flags.kernel == "decode") {
+    for (const int64_t length : p.lengths) {
+      if (length == 1) continue;
+      BadArgument("{}: a sequence of {} tokens; --kernel decode takes 1 token of each sequence",
+                  flags.lengths.empty() ? "--seqlen" : "--lengths", length);
+    }
+  }
+  if (ladder && p.slots > 0) {
+    BadArgument("--slots: {}, but --kernel ladder has no pool of states; mega and decode have",
+                p.slots);
+  }
+  if (p.slots > 0 && p.final_state && p.slots < p.sequences) {
+    BadArgument(
+        "--slots: {} rows are too few for {} sequences, each of which writes one of its "
+        "own (or --no-final-state)",
+        p.slots, p.sequences);
+  }
+}
+
 }  // namespace
 
 void AddTpuShapeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
@@ -74,13 +163,16 @@ void AddTpuShapeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
       app->add_option("--seqlen", flags->seqlen,
                       fmt::format("tokens of each (default: {}; of decode 1)", flags->usual_seqlen))
           ->check(WholeNumberIn(1, kMaxTokens));
-  CLI::Option* lengths =
-      app->add_option("--lengths", flags->lengths, "tokens of each sequence, instead of these two")
-          ->check(WholeNumberIn(0, kMaxTokens))
-          ->delimiter(',')
-          ->type_name("N[,N...]")
-          ->excludes(batch)
-          ->excludes(seqlen);
+  CLI::Option* lengths = app->add_option_function<std::vector<std::string>>(
+                                "--lengths",
+                                [flags](const std::vector<std::string>& words) {
+                                  for (const std::string& word : words)
+                                    ParseLengths(word, &flags->lengths);
+                                },
+                                "tokens of each sequence, instead of these two")
+                             ->type_name("N[,N...]")
+                             ->excludes(batch)
+                             ->excludes(seqlen);
   CLI::Option* heads = app->add_option("--heads", flags->heads, "heads")
                            ->check(WholeNumberIn(1, 1024))
                            ->capture_default_str();
@@ -97,9 +189,10 @@ void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags) {
       ->check(OneOf({"bounded", "softplus", "log"}))
       ->capture_default_str()
       ->group(group);
-  app->add_option("--lower-bound", flags->lower_bound, "of the bounded gate")
+  app->add_option("--lower-bound", flags->lower_bound,
+                  "of the bounded gate (default: -5). Below -5.025, where 16 gates no longer lie "
+                  "within 116 binades, mega takes the slower way of gates without a bound")
       ->check(FiniteNumber())
-      ->capture_default_str()
       ->group(group);
   for (auto& [name, value] :
        {std::pair<const char*, std::string*>{"--gate-dtype", &flags->gate_dtype},
@@ -115,7 +208,9 @@ void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags) {
       ->group(group);
   app->add_flag("--no-final-state", flags->no_final_state, "states are not given back")
       ->group(group);
-  app->add_option("--slots", flags->slots, "states lie in a pool of N rows, addressed by slots")
+  app->add_option("--slots", flags->slots,
+                  "states lie in a pool of N rows, addressed by slots; a row for each sequence at "
+                  "least")
       ->check(WholeNumberIn(1, 1 << 20))
       ->group(group);
 }
@@ -128,8 +223,12 @@ void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags) {
       ->check(OneOf({"mega", "ladder", "decode"}))
       ->capture_default_str()
       ->group(group);
-  app->add_option("--rung", flags->rung, "of the ladder (kda info lists what each turns on)")
-      ->check(OneOf(RungNames()))
+  std::vector<std::string> rungs = RungNames();
+  rungs.insert(rungs.end() - 1, kSerialRung);
+  app->add_option("--rung", flags->rung,
+                  "of the ladder (kda info lists what each turns on); serial: optimized with "
+                  "--form serial")
+      ->check(OneOf(rungs))
       ->capture_default_str()
       ->group(group);
   app->add_option("--set", flags->sets,
@@ -137,9 +236,9 @@ void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags) {
       ->type_name("SWITCH=0|1")
       ->group(group);
   app->add_option("--form", flags->form,
-                  "the ladder's last step: heads in the grid, in a serial loop, or interleaved")
+                  "the ladder's last step: heads in the grid, in a serial loop, or interleaved "
+                  "(the default)")
       ->check(OneOf({"grid", "serial", "interleaved"}))
-      ->capture_default_str()
       ->group(group);
   app->add_option("--solver", flags->solver, "of the ladder; auto: as published")
       ->check(OneOf({"auto", "substitution", "block", "neumann64"}))
@@ -172,6 +271,7 @@ std::vector<int64_t> LengthsOf(const TpuFlags& flags) {
 
 tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   CheckLadderOnly(flags);
+  CheckGate(flags);
   tpu::ProgramRequest request;
   tpu::TpuProblem& p = request.problem;
   p = tpu::PackedProblem(LengthsOf(flags), flags.heads);
@@ -181,10 +281,7 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   p.gate = flags.gate == "bounded"    ? KDA_GATE_BOUNDED
            : flags.gate == "softplus" ? KDA_GATE_SOFTPLUS
                                       : KDA_GATE_LOG;
-  if (p.gate == KDA_GATE_BOUNDED && flags.lower_bound > 0) {
-    BadArgument("--lower-bound: {} is above 0", flags.lower_bound);
-  }
-  p.lower_bound = flags.lower_bound;
+  p.lower_bound = flags.lower_bound.value_or(-5);
   p.has_a_log = p.has_dt_bias = p.gate != KDA_GATE_LOG;
   p.qk_l2norm = flags.qk_l2norm;
   p.beta_logits = flags.beta_logits;
@@ -199,6 +296,7 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   const tpu::Target& target = *tpu::FindTarget(flags.target);
   request.partitions = target.partitions;
   p.vmem_bytes = target.vmem_bytes;
+  CheckKernelTakes(flags, p, request.partitions);
   if (flags.kernel == "ladder") request.ladder = MakeLadderOptions(flags);
   return request;
 }
@@ -212,6 +310,7 @@ tpu::BuiltProgram BuildTpuProgram(const tpu::ProgramRequest& request) {
 }
 
 tpu::CompileSettings MakeSettings(const TpuFlags& flags) {
+  tpu::RemoveTempFoldersOnSignals();  // a compilation leaves some 3 MB there
   tpu::CompileSettings settings;
   settings.target = tpu::FindTarget(flags.target);
   settings.child = {"/proc/self/exe", "tpu", "compile-child"};
@@ -226,29 +325,36 @@ void CheckCompiled(const tpu::CompileResult& result) {
   throw Error(argument ? kExitArgument : kExitFailed, result.message);
 }
 
-void WithProgress(Progress* progress, double begin, double end, double expected_seconds,
-                  const std::string& now, const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+void WithProgress(const std::function<void()>& show, const std::function<void()>& work) {
   std::future<void> done = std::async(std::launch::async, work);
-  while (done.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    // Slows down past what was expected and never arrives.
-    const double share = seconds / (seconds + expected_seconds / 3);
-    progress->Update(begin + (end - begin) * share, now);
-  }
+  while (done.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) show();
   done.get();
 }
 
 tpu::Report PredictWithProgress(const tpu::BuiltProgram& program, const TpuFlags& flags,
-                                Progress* progress, double begin, double end,
-                                const std::string& now) {
+                                const std::string& task) {
   tpu::Report report;
-  WithProgress(progress, begin, end, 20, now,
-               [&] { report = tpu::PredictProgram(program, MakeSettings(flags)); });
+  {
+    Progress progress(task);
+    WithProgress([&] { progress.Tick("libtpu compiles"); },
+                 [&] { report = tpu::PredictProgram(program, MakeSettings(flags)); });
+  }
   CheckCompiled(report.compiled);
   if (!report.ok()) Failed("{}", report.error);
   return report;
+}
+
+void CheckWritable(const std::string& option, const std::string& path) {
+  if (path.empty()) return;
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (exists && S_ISDIR(status.st_mode)) errno = EISDIR;
+  const bool writable =
+      exists ? !S_ISDIR(status.st_mode) && access(path.c_str(), W_OK) == 0
+             : stat(folder.c_str(), &status) == 0 && access(folder.c_str(), W_OK) == 0;
+  if (!writable) BadArgument("{}: cannot write '{}': {}", option, path, std::strerror(errno));
 }
 
 Json TpuProblemJson(const TpuFlags& flags) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,6 @@
 
 namespace kda::cli {
 
-class Progress;
-
 // What is computed, and by which kernel. K = V = 128.
 struct TpuFlags {
   int64_t batch = 4, seqlen = 0;  // 0: usual_seqlen; of decode 1
@@ -21,7 +20,7 @@ struct TpuFlags {
   std::vector<int64_t> lengths;
   int64_t heads = 16;
   std::string gate = "bounded";
-  double lower_bound = -5;
+  std::optional<double> lower_bound;   // of the bounded gate; -5 where empty
   std::string gate_dtype, beta_dtype;  // empty: what the kernel is made for
   bool qk_l2norm = false, beta_logits = false;
   bool no_initial_state = false, no_final_state = false;
@@ -30,7 +29,7 @@ struct TpuFlags {
   std::string kernel = "mega";
   std::string rung = "optimized";
   std::vector<std::string> sets;  // "switch=0|1"
-  std::string form = "interleaved";
+  std::string form;               // empty: interleaved
   std::string solver = "auto";
 
   std::string target = "v6e";
@@ -46,6 +45,7 @@ void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags);
 void AddTpuCompilerFlags(CLI::App* app, TpuFlags* flags);
 
 std::vector<int64_t> LengthsOf(const TpuFlags& flags);
+// Throws Error, naming the options, where they contradict each other or the kernel.
 tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags);
 
 // BuildProgram, its refusals as Error.
@@ -54,15 +54,15 @@ tpu::CompileSettings MakeSettings(const TpuFlags& flags);
 // Throws Error unless the result is good.
 void CheckCompiled(const tpu::CompileResult& result);
 
-// Runs `work` while `progress` shows that time passes: from `begin` to `end` of all there is to do,
-// most of it in `expected_seconds`.
-void WithProgress(Progress* progress, double begin, double end, double expected_seconds,
-                  const std::string& now, const std::function<void()>& work);
+// Runs `work` and calls `show` every now and then meanwhile.
+void WithProgress(const std::function<void()>& show, const std::function<void()>& work);
 
-// PredictProgram with progress; throws Error where it fails.
+// PredictProgram with progress under the name of a task; throws Error where it fails.
 tpu::Report PredictWithProgress(const tpu::BuiltProgram& program, const TpuFlags& flags,
-                                Progress* progress, double begin, double end,
-                                const std::string& now);
+                                const std::string& task);
+
+// Throws Error, before anything is computed, where a file cannot be written. Empty: none is asked for.
+void CheckWritable(const std::string& option, const std::string& path);
 
 // What was asked for, for the manifest's reader.
 Json TpuProblemJson(const TpuFlags& flags);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cli/table.h"
 #include "cli/tpu_flags.h"
@@ -26,31 +27,23 @@ Json OccupancyJson(const PredictedOperation& operation) {
   return json;
 }
 
-Json KernelJson(const PredictedOperation& k, const tpu::KernelStep& step, int64_t spill_bytes) {
+Json KernelJson(const PredictedOperation& k, const tpu::KernelStep& step) {
+  const auto whole = [](double x) { return static_cast<int64_t>(std::llround(x)); };
   return {{"name", k.name},
           {"ms", k.us / 1e3},
-          {"times", k.times},
+          {"times", whole(k.times)},
           {"bound", tpu::BoundName(k.bound)},
-          {"steps", step.steps},
+          {"steps", whole(step.steps)},
           {"cycles_per_step", step.cycles},
-          {"grid_steps", k.steps},
+          {"grid_steps", whole(k.steps)},
           {"cycles", k.cycles},
           {"hbm_bytes", k.hbm_bytes},
           {"vmem_bytes", k.vmem_bytes},
-          {"spill_bytes", spill_bytes},
-          {"spills", k.spills},
-          {"fills", k.fills},
+          {"spills", whole(k.spills)},
+          {"fills", whole(k.fills)},
           {"busiest_unit", tpu::UnitName(tpu::BusiestUnit(k))},
           {"occupancy", OccupancyJson(k)},
           {"notes", k.notes}};
-}
-
-std::vector<int64_t> SpillBytes(const tpu::Schedule& schedule) {
-  std::vector<int64_t> bytes;
-  for (const tpu::Operation& operation : schedule.operations) {
-    if (operation.kind == tpu::OperationKind::kKernel) bytes.push_back(operation.spill_bytes);
-  }
-  return bytes;
 }
 
 std::string KernelTable(const tpu::Report& report) {
@@ -120,9 +113,8 @@ Json ReportJson(const tpu::Report& report) {
                {"fitted", p.fitted},
                {"kernels", Json::array()},
                {"operations", Json::array()}};
-  const std::vector<int64_t> spill_bytes = SpillBytes(report.schedule);
   for (size_t i = 0; i < p.kernels.size(); ++i) {
-    json["kernels"].push_back(KernelJson(p.kernels[i], report.steps[i], spill_bytes[i]));
+    json["kernels"].push_back(KernelJson(p.kernels[i], report.steps[i]));
   }
   for (const PredictedOperation& o : p.operations) {
     json["operations"].push_back({{"name", o.name},

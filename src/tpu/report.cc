@@ -8,6 +8,7 @@
 #include "tpu/counts.h"
 #include "tpu/decode/decode.h"
 #include "tpu/hlo/printer.h"
+#include "tpu/mega/kernel.h"
 #include "tpu/shard.h"
 
 namespace kda::tpu {
@@ -25,13 +26,29 @@ const char* GateName(kda_gate gate) {
   }
 }
 
+// "fp32" and "bf16", as the options have it.
+const char* DtypeName(ir::DType dtype) { return dtype == ir::DType::kF32 ? "fp32" : "bf16"; }
+
+// All that makes programs differ.
 std::string Words(const TpuProblem& p) {
   char text[160];
   std::snprintf(text, sizeof text, "T = %lld in %lld sequence%s, H = %lld, K = V = %lld, %s gate",
                 static_cast<long long>(p.tokens), static_cast<long long>(p.sequences),
                 p.sequences == 1 ? "" : "s", static_cast<long long>(p.heads),
                 static_cast<long long>(kDim), GateName(p.gate));
-  return text;
+  std::string words = text;
+  if (p.gate == KDA_GATE_BOUNDED) {
+    std::snprintf(text, sizeof text, " (lower_bound %g)", p.lower_bound);
+    words += text;
+  }
+  words += std::string(", g ") + DtypeName(p.gate_dtype) + ", beta " + DtypeName(p.beta_dtype);
+  if (p.beta_logits) words += " logits";
+  if (p.qk_l2norm) words += ", qk_l2norm";
+  if (!p.initial_state) words += ", states from zero";
+  if (!p.final_state) words += ", no final states";
+  if (p.slots > 0) words += ", " + std::to_string(p.slots) + " slots";
+  if (p.checkpoint_every > 0) words += ", checkpoints every " + std::to_string(p.checkpoint_every);
+  return words;
 }
 
 // A module of one chip, or of several that share out the heads.
@@ -60,7 +77,9 @@ BuiltProgram BuildMegaProgram(const ProgramRequest& request) {
       request, "mega",
       [&](const TpuProblem& problem, hlo::Module* module) { BuildMega(problem, module); });
   built.description = "mega, " + std::to_string(MegaHeadGroup(p.heads / request.partitions)) +
-                      " heads in a step; " + Words(p) + Chips(request.partitions);
+                      " heads in a step, " +
+                      (mega::HasBoundedWay(p) ? "gates by their bound" : "gates without a bound") +
+                      "; " + Words(p) + Chips(request.partitions);
   return built;
 }
 

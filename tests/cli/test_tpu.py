@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 from kda import BINARY, kda, kda_json, read
@@ -51,30 +53,94 @@ class WithoutLibtpu(Folder):
     def test_wrong_arguments(self):
         for arguments, words in (
                 ([], ("command is needed", "predict")),
-                (["frobnicate"], ("frobnicate",)),
+                (["frobnicate"], ("'frobnicate' is no command;", "predict, ladder, bars", "eval")),
+                (["predcit"], ("'predcit' is no command, predict is;",)),
                 (["emit"], ("--output",)),
-                (["emit", "--output", self.folder, "--heads", "12"], ("mega", "multiple of 8")),
+                (["emit", "--output", self.folder, "--heads", "12"], ("--heads: 12", "mega", "multiple of 8")),
                 (["emit", "--output", self.folder, "--rung", "port"], ("--rung", "ladder")),
                 (["emit", "--output", self.folder, "--kernel", "ladder", "--rung", "best"],
                  ("--rung", "best", "original")),
                 (["emit", "--output", self.folder, "--kernel", "ladder", "--heads", "12", "--set",
                   "head_block=1"], ("head_block", "multiple of 8")),
                 (["emit", "--output", self.folder, "--kernel", "decode", "--seqlen", "2"],
-                 ("decode", "one token")),
+                 ("--seqlen", "2 tokens", "decode", "1 token of each")),
+                (["emit", "--output", self.folder, "--kernel", "decode", "--lengths", "1,3"],
+                 ("--lengths", "3 tokens")),
+                (["emit", "--output", self.folder, "--lengths", "130,,64"], ("--lengths", "''")),
+                (["emit", "--output", self.folder, "--lengths", "130,"], ("--lengths", "''")),
+                (["emit", "--output", self.folder, "--lengths", "8,x"], ("--lengths", "'x'")),
+                (["emit", "--output", self.folder, "--slots", "2"],
+                 ("--slots: 2", "4 sequences")),
+                (["emit", "--output", self.folder, "--kernel", "ladder", "--slots", "9"],
+                 ("--slots", "ladder")),
+                (["emit", "--output", self.folder, "--gate", "softplus", "--lower-bound", "-3"],
+                 ("--lower-bound: -3", "--gate softplus", "bounded")),
+                (["emit", "--output", self.folder, "--lower-bound", "1"], ("--lower-bound: 1",)),
+                (["emit", "--output", self.folder, "--kernel", "ladder", "--rung", "fuse",
+                  "--form", "serial"], ("--form: serial", "head_block", "--rung fuse")),
+                (["emit", "--output", self.folder, "--kernel", "ladder", "--rung", "serial",
+                  "--form", "grid"], ("--form: grid", "--rung serial")),
                 (["emit", "--output", self.folder, "--lengths", "0,0"], ("--lengths",)),
-                (["emit", "--output", self.folder, "--gate-dtype", "fp32"], ("mega", "bf16")),
+                (["emit", "--output", self.folder, "--gate-dtype", "fp32"],
+                 ("--gate-dtype: fp32", "mega", "bf16")),
                 (["emit", "--output", "/dev/null/x"], ("--output", "/dev/null/x")),
                 (["bars", "--target", "v5p"], ("--target", "'v5p'", "a v6e")),
                 (["bars", "--target", "v6e:2x2"], ("--target", "'v6e:2x2'", "a v6e")),
                 (["predict", "--target", "v9"], ("--target", "v9", "v6e")),
-                (["predict", "--target", "v6e:2x2", "--heads", "16"], ("H = 16", "multiple of 32")),
+                (["predict", "--target", "v6e:2x2", "--heads", "16"], ("--heads: 16", "multiple of 32", "--target v6e:2x2")),
+                (["predict", "--kernel", "ladder", "--target", "v6e:2x2"],
+                 ("--target: v6e:2x2", "ladder")),
+                (["ladder", "--heads", "12"], ("--heads: 12", "mega")),
                 (["predict", "--time-limit", "0"], ("--time-limit", "0")),
                 (["predict", "--gate", "hard"], ("--gate", "hard", "bounded")),
                 (["eval", "--batch", "1", "--dim-k", "64"], ("K = 64", "128")),
                 (["eval", "--dtype", "fp32"], ("q", "BF16")),
+                (["eval", "--gate-dtype", "fp32"], ("--gate-dtype: fp32", "mega")),
+                (["eval", "--decode"], ("--decode", "--kernel decode")),
+                (["eval", "--kernel", "ladder", "--checkpoint-every", "64"],
+                 ("--checkpoint-every: 64", "ladder")),
+                (["eval", "--input", __file__], ("--input", "not a safetensors file")),
                 (["eval", "--input", "/no/such"], ("/no/such",))):
             with self.subTest(arguments=arguments):
                 self.refused(arguments, 2, *words)
+
+    def test_hints_name_the_command(self):
+        self.refused(["predict", "--target", "v9"], 2, f"see {BINARY} tpu predict --help")
+        self.refused(["predict", "--foo"], 2, "kda tpu predict: ", f"see {BINARY} tpu predict")
+
+    def test_output_that_cannot_be_is_found_first(self):
+        for command in (["compile"], ["trace"], ["eval"]):
+            for path in ("/nodir/x", "/dev/null/x", self.folder):
+                with self.subTest(command=command, path=path):
+                    self.refused([*command, "--output", path], 2, "--output", path)
+
+    def test_help_of_eval_holds_what_it_takes(self):
+        text = kda("tpu", "eval", "--help").stdout
+        for option in ("--dtype", "--dim-k", "--dim-v", "--group", "--out-dtype", "--state-layout",
+                       "--decode"):
+            self.assertNotRegex(text, rf"(?m)^  {option}[ ,]")
+        for word in ("--gate-dtype", "--qk-l2norm", "multiple of 8"):
+            self.assertIn(word, text)
+
+    def test_program_says_what_makes_it_differ(self):
+        def program(*flags):
+            return kda_json("tpu", "emit", *SMALL, *flags, "--output", self.folder)["program"]
+
+        self.assertIn("gates by their bound", program())
+        self.assertIn("lower_bound -5", program())
+        self.assertIn("gates without a bound", program("--lower-bound", "-5.1"))
+        self.assertIn("lower_bound -5.1", program("--lower-bound", "-5.1"))
+        self.assertIn("gates without a bound", program("--gate", "softplus"))
+        different = program("--beta-dtype", "fp32", "--qk-l2norm", "--beta-logits", "--slots", "3",
+                            "--no-initial-state", "--no-final-state")
+        for word in ("beta fp32 logits", "qk_l2norm", "3 slots", "states from zero",
+                     "no final states"):
+            self.assertIn(word, different)
+
+    def test_serial_is_a_rung(self):
+        flags = ("tpu", "emit", "--kernel", "ladder", *SMALL, "--output", self.folder)
+        self.assertEqual(kda_json(*flags, "--rung", "serial")["program"],
+                         kda_json(*flags, "--form", "serial")["program"])
 
     def test_no_libtpu_is_one_line(self):
         for command in (["compile"], ["predict"], ["ladder"], ["bars"],
@@ -142,7 +208,7 @@ class WithLibtpu(Folder):
         for name in ("code_bytes", "argument_bytes", "output_bytes", "compile_seconds"):
             self.assertGreater(compiled[name], 0, name)
         self.assertRegex(compiled["fingerprint"], "^[0-9a-f]{16,}$")
-        self.assertGreater(result["kernels"][0]["vmem_bytes"], 0)
+        self.assertGreater(result["kernels"][0]["declared_vmem_bytes"], 0)
 
     def test_predict(self):
         result = kda_json("tpu", "predict", *SMALL)
@@ -152,6 +218,8 @@ class WithLibtpu(Folder):
         kernel, = result["kernels"]
         for name in ("steps", "cycles_per_step", "hbm_bytes", "vmem_bytes"):
             self.assertGreater(kernel[name], 0, name)
+        for name in ("steps", "grid_steps", "spills", "fills"):
+            self.assertIsInstance(kernel[name], int, name)
         self.assertIn(kernel["bound"], ("cycles", "hbm"))
         for unit, share in kernel["occupancy"].items():
             self.assertTrue(0 <= share <= 1, unit)
@@ -176,12 +244,57 @@ class WithLibtpu(Folder):
             text = file.read()
         self.assertTrue(text.startswith("<svg") or text.startswith("<?xml"))
         self.assertEqual(result["figure"], FIGURE)
-        stages = {s["stage"]: s for s in result["stages"]}
-        for stage in ("intra_chunk", "solve", "inter_chunk"):
+        stages = {(s["stage"], s["part"]): s for s in result["stages"]}
+        # 8 heads, which are four pairs, of each of the step's two chunks.
+        for stage in (("gate_cumsum", ""), ("intra_chunk", ""), ("intra_chunk", "solve"),
+                      ("inter_chunk", ""), ("output", "")):
             self.assertGreater(stages[stage]["matmuls"], 0, stage)
-            self.assertGreaterEqual(stages[stage]["heads"], 4, stage)
+            self.assertEqual((stages[stage]["heads"], stages[stage]["chunks"]), (8, 2), stage)
+        none = stages["", ""]
+        self.assertEqual((none["matmuls"], none["pushes"], none["pops"]), (0, 0, 0))
+        self.assertEqual(min(s["first"] for s in result["stages"]), 0)
+        predicted = kda_json("tpu", "predict", *SMALL)["kernels"][0]
+        self.assertEqual(result["cycles_per_step"], predicted["cycles_per_step"])
+        self.assertGreater(result["bundles"], 0)
+        for word in ("h0+1", "c1 h6+7", "side by side", ">0</text>"):
+            self.assertIn(word, text)
+        self.assertNotIn("h8", text)
         self.refused(["trace", *SMALL, "--output", out, "--kernel-name", "nope"], 2, "nope",
                      "kda_mega")
+
+    def test_trace_of_the_ladder(self):
+        result = kda_json("tpu", "trace", "--kernel", "ladder", *SMALL, "--output",
+                          self.path("x.svg"))
+        for s in result["stages"]:
+            if s["stage"] == "":
+                self.assertEqual((s["matmuls"], s["pushes"], s["pops"]), (0, 0, 0), s["part"])
+            self.assertNotRegex(s["part"], "^-")
+        self.assertIn("output", {s["stage"] for s in result["stages"]})
+
+    def test_what_does_not_fit_is_said(self):
+        self.refused(["predict", "--batch", "64", "--seqlen", "131072", "--heads", "32"], 1, "HBM",
+                     "available")
+
+    def test_nothing_is_left_behind(self):
+        environment = {**os.environ, "TMPDIR": self.folder}
+        kda("tpu", "predict", "--batch", "64", "--seqlen", "131072", "--heads", "32",
+            env={"TMPDIR": self.folder})  # is refused
+        self.assertEqual(os.listdir(self.folder), [])
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([BINARY, "tpu", "predict"], env=environment,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            end = time.monotonic() + 60
+            while not os.listdir(self.folder) and time.monotonic() < end:
+                time.sleep(0.01)
+            self.assertNotEqual(os.listdir(self.folder), [])
+            time.sleep(1)  # libtpu is at it
+            process.send_signal(number)
+            self.assertEqual(process.wait(60), -number)
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_progress_is_time(self):
+        process = kda("tpu", "predict", "--batch", "1", "--heads", "16")
+        self.assertNotRegex(process.stderr, "%|left")
 
     def test_a_compilation_has_a_time_limit(self):
         self.refused(["predict", *SMALL, "--time-limit", "0.01"], 1, "0.01 s")

@@ -1,6 +1,10 @@
 // Compiling: every way in which it can fail gives one clear line, and what works gives figures.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -10,6 +14,7 @@
 #include "tpu/pjrt/compile_options.h"
 #include "tpu/pjrt/exchange.h"
 #include "tpu/pjrt/libtpu.h"
+#include "tpu/pjrt/messages.h"
 #include "tpu/tiny_kernel.h"
 
 namespace kda::tpu {
@@ -97,6 +102,56 @@ TEST(FindLibtpu, FoldersInTheirOrder) {
   EXPECT_EQ(LibtpuInPython(root), root + "/lib/python3" + packages + "/libtpu.so");
   std::filesystem::remove_all(root + "/lib/python3");
   EXPECT_EQ(LibtpuInPython(root), root + "/lib/python3.11" + packages + "/libtpu.so");
+}
+
+TEST(Messages, FirstLineWithWhatItAnnounces) {
+  EXPECT_EQ(FirstLine(""), "");
+  EXPECT_EQ(FirstLine("\n \n  one\ntwo"), "one");
+  EXPECT_EQ(FirstLine("E1000: Oom: used 3G of 2G.\nSee https://x"), "E1000: Oom: used 3G of 2G.");
+  EXPECT_EQ(FirstLine("E1001: Oom:"), "E1001: Oom:");
+  EXPECT_EQ(
+      FirstLine(
+          "E1001: Oom:\n\nRan out of vmem for %k.1 = (bf16[12,8]{1,0:T(8,128)}) custom-call(%a, "
+          "/*index=5*/%b), metadata={op_name=\"k. x\"}. Scoped allocation with size 46.36M and "
+          "limit 32.00M. - \nSee https://x"),
+      "E1001: Oom: Ran out of vmem for %k.1. Scoped allocation with size 46.36M and limit 32.00M.");
+  EXPECT_EQ(FirstLine("a = b. Not an operation"), "a = b. Not an operation");
+  EXPECT_EQ(FirstLine("%k = "), "%k =");
+}
+
+// A process ended by a signal while its child writes to its folder.
+TEST(TempFolder, GoesWhenASignalEndsTheProcess) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    std::string outer =
+        testing::TempDir() + "kda-signal-XXXXXX";  // no TempFolder: a fork has those too
+    ASSERT_NE(mkdtemp(outer.data()), nullptr);
+    setenv("TMPDIR", outer.c_str(), 1);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      RemoveTempFoldersOnSignals();
+      CompileRequest request = WithScript(
+          "mkdir \"$1/deep\"; i=0; while true; do i=$((i+1)); echo > \"$1/deep/$i\"; done");
+      request.timeout_seconds = 60;
+      Compile(request);
+      _exit(0);
+    }
+    unsetenv("TMPDIR");
+    // Under way: a file in a folder of the folder.
+    const auto deep = [&] {
+      for (const auto& entry : std::filesystem::directory_iterator(outer)) {
+        if (FileExists(entry.path().string() + "/deep/20")) return true;
+      }
+      return false;
+    };
+    for (int i = 0; i < 3000 && !deep(); ++i) usleep(10000);
+    ASSERT_TRUE(deep());
+    kill(pid, number);
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == number) << status;
+    EXPECT_TRUE(std::filesystem::is_empty(outer)) << strsignal(number);
+    std::filesystem::remove_all(outer);
+  }
 }
 
 TEST(FindLibtpu, ForcedChoiceThatIsNotThere) {

@@ -408,7 +408,6 @@ TEST(Schedule, OfAFolder) {
   const Operation& kernel = schedule.operations[4];
   EXPECT_EQ(kernel.kernel, "intra");
   EXPECT_EQ(kernel.vmem_bytes, 4096);
-  EXPECT_EQ(kernel.spill_bytes, 512);
   ASSERT_GE(kernel.program, 0);
   EXPECT_EQ(schedule.programs[static_cast<size_t>(kernel.program)].grid_loop, 0);
 }
@@ -433,6 +432,35 @@ TEST(Schedule, DamagedFolders) {
       EXPECT_EQ(error.find('\n'), std::string::npos);
     }
   }
+}
+
+// A file whose computations call themselves, or each other more often than could be followed.
+TEST(Schedule, CallsThatDoNotEnd) {
+  const auto walk = [](const std::string& hlo) {
+    TempFolder folder;
+    WriteDumps(folder.path(), kBundles, kUse, hlo);
+    Schedule schedule;
+    std::string error;
+    EXPECT_TRUE(ReadSchedule(folder.path(), 4, &schedule, &error)) << error;
+    return schedule.notes;
+  };
+  const std::string call = "  %c = s32[] call(), to_apply=%";
+  std::string self = "HloModule m\n\nENTRY %main () -> s32[] {\n";
+  for (int i = 0; i < 8; ++i) self += call + "main\n";
+  const std::vector<std::string> notes = walk(self + "}\n");
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_NE(notes[0].find("'main' calls itself"), std::string::npos) << notes[0];
+
+  std::string tower = "HloModule m\n\n";
+  for (int level = 0; level < 30; ++level) {
+    const std::string name = "c" + std::to_string(level), next = "c" + std::to_string(level + 1);
+    tower += (level == 0 ? "ENTRY %" : "%") + name + " () -> s32[] {\n" + call + next + "\n" +
+             call + next + "\n}\n\n";
+  }
+  const std::vector<std::string> many = walk(tower + "%c30 () -> s32[] {\n}\n");
+  ASSERT_FALSE(many.empty());
+  EXPECT_LE(many.size(), 31U);
+  EXPECT_NE(many[0].find("too many calls"), std::string::npos) << many[0];
 }
 
 TEST(Executions, OfEveryBlock) {

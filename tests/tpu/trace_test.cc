@@ -23,22 +23,88 @@ std::string Code(bool interleaved) {
   return text;
 }
 
-TEST(Trace, LabelsHaveStageAndHead) {
-  EXPECT_EQ(StageOf("intra:h12"), "intra");
-  EXPECT_EQ(HeadOf("intra:h12"), 12);
-  for (const char* label : {"intra", "", ":", "intra:h", "intra:hx", "h3", "a:h-1"}) {
-    EXPECT_EQ(StageOf(label), label);
-    EXPECT_EQ(HeadOf(label), -1);
+TEST(Trace, LabelsHaveStagePartAndHead) {
+  struct Row {
+    const char *label, *stage, *part, *row;
+    int head;
+  };
+  for (const Row& row : {Row{"intra_chunk:h12", "intra_chunk", "", "intra_chunk", 12},
+                         {"solve:h3", "intra_chunk", "solve", "intra_chunk: solve", 3},
+                         {"scores", "intra_chunk", "scores", "intra_chunk: scores", -1},
+                         {"gates", "gate_cumsum", "gates", "gate_cumsum: gates", -1},
+                         {"state:h7", "inter_chunk", "state", "inter_chunk: state", 7},
+                         {"state_wait", "", "state_wait", "state_wait", -1},
+                         {"-:523", "", "", "(no label)", -1},
+                         {"", "", "", "(no label)", -1},
+                         {":", "", ":", ":", -1},
+                         {"intra:h", "", "intra:h", "intra:h", -1},
+                         {"intra:hx", "", "intra:hx", "intra:hx", -1},
+                         {"a:h-1", "", "a:h-1", "a:h-1", -1}}) {
+    const LabelParts parts = PartsOf(row.label);
+    EXPECT_EQ(parts.stage, row.stage) << row.label;
+    EXPECT_EQ(parts.part, row.part) << row.label;
+    EXPECT_EQ(parts.head, row.head) << row.label;
+    EXPECT_EQ(RowName(parts.stage, parts.part), row.row) << row.label;
   }
-  EXPECT_EQ(StageOf("-:12"), "-:12");
-  EXPECT_GE(HeadOf("x:h99999999999999999999"), 0);
+  EXPECT_GE(PartsOf("x:h99999999999999999999").head, 0);
+}
+
+TEST(Trace, HeadsOfPairsAndChunks) {
+  EXPECT_EQ(HeadNames{}.NameOf(3), "h3");
+  const HeadNames pairs{8, true};
+  EXPECT_EQ(pairs.NameOf(0), "h0+1");
+  EXPECT_EQ(pairs.NameOf(6), "h6+7");
+  EXPECT_EQ(pairs.NameOf(8), "c1 h0+1");
+  EXPECT_EQ(pairs.NameOf(3), "h3") << "one head of a pair";
+  const auto line = [](const char* label) {
+    return std::string("   1 : { %1 = vmatmul.f32.mxu0 %v1 /* loc(\"") + label + "\":1:1) */ }\n";
+  };
+  const Program program = ParseBundles(line("solve:h0") + line("solve:h2") + line("solve:h8"), 4);
+  const std::vector<StageUse> stages = SummariseStages(program, StepOf(program), pairs);
+  ASSERT_EQ(stages.size(), 1U);
+  EXPECT_EQ(stages[0].heads, 4);
+  EXPECT_EQ(stages[0].chunks, 2);
+}
+
+// What the compiler adds has no label, but a number next to what it is for.
+TEST(Trace, PreparationsBelongToWhatTheyPrepare) {
+  const Program program = ParseBundles(
+      "  0 : { %10 = vmatprep.subr.bf16.mxu0 %v1_v0  ;;  %20 = vmatprep.subr.bf16.mxu1 %v1_v0 }\n"
+      "  1 : { %11 = vmatpush3.bf16.msra.mxu0 %v2_v0 /* loc(\"solve:h2\":1:1) */ }\n"
+      "  2 : { %12 = vmatprep.mubr.msk.f32.mxu0 %vm1_vm0, %v3_v1 }\n"
+      "  3 : { %13 = vmatmul.mubr.f32.mxu0 %v4_v0 /* loc(\"output:h4\":1:1) */ }\n"
+      "  4 : { %v14_v1 = vpop.f32.mrf.mxu0  ;;  %v15_v1 = vpop.f32.mrf.mxu0 }\n",
+      4);
+  std::vector<std::string> labels;
+  for (const Instruction& instruction : program.instructions) {
+    labels.push_back(
+        instruction.label < 0 ? "-" : program.labels[static_cast<size_t>(instruction.label)]);
+  }
+  EXPECT_EQ(labels, (std::vector<std::string>{"solve:h2", "-", "solve:h2", "output:h4", "output:h4",
+                                              "output:h4", "output:h4"}));
+}
+
+TEST(Trace, StagesComeFirstAndCountFromTheRange) {
+  std::string code = "  0 : { %1 = vadd.f32 %v1 /* loc(\"copies\":1:1) */ }\n";
+  for (const char* label : {"-\":523", "output:h0\":1", "solve:h0\":1", "intra_chunk\":1"}) {
+    code += std::string("  1 : { %1 = vadd.f32 %v1 /* loc(\"") + label + ":1) */ }\n";
+  }
+  const Program program = ParseBundles(code, 4);
+  std::vector<std::string> rows;
+  for (const StageUse& use : SummariseStages(program, {0, 4})) {
+    rows.push_back(RowName(use.stage, use.part) + " " + std::to_string(use.first));
+  }
+  EXPECT_EQ(rows, (std::vector<std::string>{"intra_chunk 4", "intra_chunk: solve 3", "output 2",
+                                            "copies 0", "(no label) 1"}));
+  EXPECT_EQ(SummariseStages(program, {3, 4})[0].first, 1);
 }
 
 TEST(Trace, StagesOfAProgram) {
   const Program program = ParseBundles(Code(true), 4);
   const std::vector<StageUse> stages = SummariseStages(program, StepOf(program));
   ASSERT_EQ(stages.size(), 1U);
-  EXPECT_EQ(stages[0].stage, "solve");
+  EXPECT_EQ(stages[0].stage, "intra_chunk");
+  EXPECT_EQ(stages[0].part, "solve");
   EXPECT_EQ(stages[0].matmuls, 8);
   EXPECT_EQ(stages[0].heads, 2);
   EXPECT_EQ(stages[0].first, 0);
@@ -84,7 +150,11 @@ TEST(Trace, Picture) {
   ExpectPicture(svg);
   EXPECT_NE(svg.find("a &lt;kernel&gt; &amp; &quot;more&quot;"), std::string::npos);
   EXPECT_NE(svg.find("MXU1 product"), std::string::npos);
-  EXPECT_NE(svg.find("<title>solve:h1 41..41, 1 instructions</title>"), std::string::npos);
+  EXPECT_NE(svg.find("<title>intra_chunk: solve h1 41..41, 1 instructions</title>"),
+            std::string::npos);
+  const std::string later = TraceSvg(program, {41, program.bundles - 1}, "", HeadNames{2, true});
+  EXPECT_NE(later.find("<title>intra_chunk: solve h1 0..0,"), std::string::npos);
+  EXPECT_NE(later.find("h0+1: heads 0 and 1"), std::string::npos);
 }
 
 TEST(Trace, PicturesOfNothing) {
@@ -110,7 +180,7 @@ TEST(Trace, TinyKernel) {
   const Program& program = schedule.programs.at(static_cast<size_t>(kernel->program));
   const std::string svg = TraceSvg(program, StepOf(program), kernel->kernel);
   ExpectPicture(svg);
-  for (const char* part : {"power:h3", "more:h1", "then:h0", "else:h0",
+  for (const char* part : {"power h3", "more h1", "then h0", "else h0",
                            "loop \xc3\x97"
                            "7",
                            "region", "MXU0 weights", "MXU1 result"}) {

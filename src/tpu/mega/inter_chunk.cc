@@ -45,7 +45,7 @@ std::vector<Stage> Kernel::InterChunk() {
     t_read[p] = true;
   };
   const auto apply = [this](int item) {
-    const Builder::Label label(b, "inter_chunk", 2 * item);
+    const Builder::Label label(b, "output", 2 * item);
     const auto p = static_cast<size_t>(item);
     // v_new as two bf16 halves, one above the other: with keys alike, o and S are sums of many v_new that
     // all but cancel, and one rounding of each shows (identical keys: 1.4e-2, with halves 2e-3). The

@@ -201,7 +201,9 @@ CompileResult Compile(const CompileRequest& request) {
                 "cannot start '" + argv[0] + "': " + strerror(code));
   }
   int status = 0;
+  if (result.storage) result.storage->UsedBy(pid);
   const bool ended = Wait(pid, request.timeout_seconds, &status);
+  if (result.storage) result.storage->UsedBy(0);
   result.process_seconds = SecondsSince(start);
   if (!ended) {
     char seconds[32];

@@ -24,7 +24,7 @@ struct Failure {
   std::string message;
 };
 
-void SetEnvironment(const Record& request) {
+void SetEnvironment(const Record& request, const std::string& folder) {
   const std::string accelerator = Field(request, "accelerator");
   const std::string flags = Field(request, "flags");
   const char* const values[][2] = {
@@ -35,6 +35,7 @@ void SetEnvironment(const Record& request) {
       {"ALLOW_MULTIPLE_LIBTPU_LOAD",
        "1"},  // nothing here touches a TPU that another process may use
       {"TPU_LOG_DIR", "disabled"},
+      {"TMPDIR", folder.c_str()},     // libtpu leaves logs there, of refusals all the same
       {"TPU_STDERR_LOG_LEVEL", "2"},  // errors
       {"TPU_MIN_LOG_LEVEL", "2"},
       {"LIBTPU_INIT_ARGS", flags.c_str()},
@@ -119,7 +120,7 @@ int CompileChild(const std::string& folder) {
   std::string text;
   if (!ReadFile(folder + kRequestFile, &text)) return kExitUnable;
   const Record request = ParseRecord(text);
-  SetEnvironment(request);
+  SetEnvironment(request, folder);
   if (chdir(folder.c_str()) != 0) return kExitUnable;
   Record result;
   try {

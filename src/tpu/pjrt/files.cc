@@ -1,7 +1,5 @@
 #include "tpu/pjrt/files.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -39,17 +37,6 @@ std::vector<std::string> ListFiles(const std::string& folder) {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-TempFolder::TempFolder() {
-  const char* base = getenv("TMPDIR");
-  std::string name = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/kda-XXXXXX";
-  if (mkdtemp(name.data()) != nullptr) path_ = name;
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
 }  // namespace kda::tpu

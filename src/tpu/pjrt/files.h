@@ -2,6 +2,8 @@
 #ifndef KDA_TPU_PJRT_FILES_H_
 #define KDA_TPU_PJRT_FILES_H_
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -21,9 +23,17 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
   const std::string& path() const { return path_; }  // empty: could not be made
 
+  // A child process that writes to it, 0: none any more. Ended before the folder goes, on a signal.
+  void UsedBy(pid_t child);
+
  private:
   std::string path_;
+  int place_ = -1;  // in the table of folders that a signal removes
 };
+
+// For a program, not for a library: from now on SIGINT, SIGTERM, SIGHUP and SIGPIPE remove all
+// TempFolders, then end the process as they would have. A signal that is ignored stays so.
+void RemoveTempFoldersOnSignals();
 
 }  // namespace kda::tpu
 

@@ -22,12 +22,33 @@ std::string WithoutLogPrefix(const std::string& line) {
   return bracket == std::string::npos ? line : line.substr(bracket + 2);
 }
 
+// "allocating %k.1 = (f32[..]) custom-call(..), metadata={..}. Scoped allocation.." names the operation
+// and goes on with the sentence after its text, which may be very long.
+std::string WithoutOperationText(const std::string& line) {
+  const size_t begin = line.find(" = ");
+  if (begin == std::string::npos || line.find_last_of('%', begin) == std::string::npos) return line;
+  size_t end = begin;
+  do {
+    end = line.find(". ", end + 1);
+    if (end == std::string::npos || end + 2 >= line.size()) return line;
+  } while (isupper(static_cast<unsigned char>(line[end + 2])) == 0);
+  return line.substr(0, begin) + line.substr(end);
+}
+
 }  // namespace
 
 std::string FirstLine(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \n\t");
-  if (begin == std::string::npos) return "";
-  return Short(text.substr(begin, text.find('\n', begin) - begin));
+  std::string line;
+  for (size_t from = 0; from < text.size();) {
+    const size_t to = std::min(text.find('\n', from), text.size());
+    const size_t begin = text.find_first_not_of(" \t\r", from);
+    if (begin < to) line += (line.empty() ? "" : " ") + text.substr(begin, to - begin);
+    from = to + 1;
+    if (!line.empty() && line.back() != ':') break;
+  }
+  line = WithoutOperationText(line);
+  while (!line.empty() && strchr(" -\t\r", line.back()) != nullptr) line.pop_back();
+  return Short(line);
 }
 
 std::string LastWords(const std::string& text) {

@@ -6,6 +6,8 @@
 
 namespace kda::tpu {
 
+// The first line of a compiler's message; one that ends in a colon, with what it announces. Of an
+// operation that it quotes the name stays.
 std::string FirstLine(const std::string& text);
 
 // The line of a dead process's stderr that says most: a fatal log line or an "ERROR:", else the last

@@ -81,6 +81,7 @@ class Parser {
   }
 
   void Finish() {
+    LabelMatrixInstructions();
     program_->blocks = FindBlocks(branches_, definitions_, program_->bundles, delay_slots_);
   }
 
@@ -107,7 +108,36 @@ class Parser {
     instruction.action = ActionOf(op);
     instruction.mxu = MxuOf(op);
     instruction.label = location.label.empty() ? -1 : Intern(location.label);
+    if (instruction.mxu >= 0) {
+      const int64_t number = NumberOf(result);
+      if (number >= 0) matrix_[number] = program_->instructions.size();
+    }
     program_->instructions.push_back(instruction);
+  }
+
+  // "v29019_v46" -> 29019, "29018" -> 29018; -1: there is none.
+  static int64_t NumberOf(string_view result) {
+    if (!result.empty() && result[0] == 'v') result.remove_prefix(1);
+    const size_t end = std::min(result.find_first_not_of("0123456789"), result.size());
+    return end == 0 || end > 18 ? -1
+                                : strtoll(std::string(result.substr(0, end)).c_str(), nullptr, 10);
+  }
+
+  // What the compiler puts around a product of its own carries no label: what prepares the unit for one
+  // (vmatprep) or for weights, and some results. It numbers them in a row, on one unit: what prepares has
+  // the number in front of what it prepares, results those after their product's.
+  void LabelMatrixInstructions() {
+    for (const auto& [number, index] : matrix_) {
+      Instruction& instruction = program_->instructions[index];
+      if (instruction.label >= 0) continue;
+      const bool result = instruction.action == Action::kMatpop;
+      const auto other = matrix_.find(number + (result ? -1 : 1));
+      if (other == matrix_.end()) continue;
+      const Instruction& neighbour = program_->instructions[other->second];
+      const bool fits =
+          neighbour.action == instruction.action || (result && neighbour.action == Action::kMatmul);
+      if (fits && neighbour.mxu == instruction.mxu) instruction.label = neighbour.label;
+    }
   }
 
   // sst [smem:[#allocation48_spill]] %s98_s16; a place that holds several values tells nothing.
@@ -181,6 +211,7 @@ class Parser {
   Program* program_;
   int delay_slots_;
   std::map<std::string, int32_t> labels_;
+  std::map<int64_t, size_t> matrix_;  // matrix instructions by the number of what they define
   std::vector<struct Branch> branches_;
   Definitions definitions_;
 };

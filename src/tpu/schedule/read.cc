@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kBundles[] = "packed-bundles-post-ra.txt";
 constexpr char kUse[] = "pre-delay_hlo-static-per-bundle-utilization.txt";
-constexpr int kMaxDepth = 16;  // of while loops in each other
+constexpr int kMostCalls = 1000;  // of computations, in all
 
 // "1796-kernel_k.2-01-packed-bundles-post-ra.txt" -> "kernel_k.2"; "" if `file` is of another kind.
 std::string ProgramOf(const std::string& file, const std::string& kind) {
@@ -78,24 +78,14 @@ std::map<std::string, std::string> ReadDuplicates(const std::vector<std::string>
   return duplicates;
 }
 
-struct Vmem {
-  int64_t bytes = 0, spill_bytes = 0;
-};
-
 // The data of the VMEM report, a page with JSON in it, one value per line:
 //     "copy.6": {
-//           "block_size": 1024,
-//           "block_type": "SPILL"
 //       "total_size": 1024
-std::map<std::string, Vmem> ReadVmem(const std::string& path) {
-  std::map<std::string, Vmem> all;
+std::map<std::string, int64_t> ReadVmem(const std::string& path) {
+  static constexpr char kTotal[] = "\"total_size\": ";
+  std::map<std::string, int64_t> all;
   std::string text, name;
   if (path.empty() || !ReadFile(path, &text)) return all;
-  int64_t block = 0;
-  const auto value = [](const std::string& line, const char* key) -> const char* {
-    const size_t at = line.find(key);
-    return at == std::string::npos ? nullptr : line.c_str() + at + strlen(key);
-  };
   for (size_t from = 0; from < text.size();) {
     const size_t to = std::min(text.find('\n', from), text.size());
     const std::string line = text.substr(from, to - from);
@@ -103,12 +93,8 @@ std::map<std::string, Vmem> ReadVmem(const std::string& path) {
     if (line.rfind("    \"", 0) == 0 && line.size() > 9 &&
         line.compare(line.size() - 4, 4, "\": {") == 0) {
       name = line.substr(5, line.size() - 9);
-    } else if (const char* size = value(line, "\"block_size\": ")) {
-      block = strtoll(size, nullptr, 10);
-    } else if (value(line, "\"block_type\": \"SPILL\"") != nullptr) {
-      all[name].spill_bytes += block;
-    } else if (const char* total = value(line, "\"total_size\": ")) {
-      all[name].bytes = strtoll(total, nullptr, 10);
+    } else if (const size_t at = line.find(kTotal); at != std::string::npos) {
+      all[name] = strtoll(line.c_str() + at + strlen(kTotal), nullptr, 10);
     }
   }
   return all;
@@ -141,10 +127,16 @@ class Reader {
         vmem_(ReadVmem(files.vmem)),
         schedule_(schedule) {}
 
-  void Walk(const HloModule& module, const std::string& name, double times, int depth) {
+  void Walk(const HloModule& module, const std::string& name, double times) {
     const HloComputation* computation = module.Find(name);
-    if (computation == nullptr || depth > kMaxDepth) {
+    if (computation == nullptr) {
       schedule_->notes.push_back("computation '" + name + "' is missing");
+      return;
+    }
+    // No compiler writes either; a damaged file may.
+    if (++calls_ > kMostCalls || !active_.insert(name).second) {
+      const char* why = calls_ > kMostCalls ? "' is left out: too many calls" : "' calls itself";
+      if (refused_.insert(name).second) schedule_->notes.push_back("computation '" + name + why);
       return;
     }
     for (const HloOp& op : computation->ops) {
@@ -154,13 +146,14 @@ class Reader {
           schedule_->notes.push_back("'" + op.name + "': iterations unknown, taken as 1");
         const double iterations = times * static_cast<double>(std::max<int64_t>(1, trips));
         schedule_->while_iterations += iterations;
-        Walk(module, Attribute(op, "body"), iterations, depth + 1);
+        Walk(module, Attribute(op, "body"), iterations);
       } else if (op.opcode == "call") {
-        Walk(module, Attribute(op, "to_apply"), times, depth + 1);
+        Walk(module, Attribute(op, "to_apply"), times);
       } else if (!Free(op)) {
         Add(module, *computation, op, times);
       }
     }
+    active_.erase(name);
   }
 
  private:
@@ -195,8 +188,7 @@ class Reader {
       return;  // no code: the compiler made something else of it
     }
     if (const auto it = vmem_.find(op.name); it != vmem_.end()) {
-      operation.vmem_bytes = it->second.bytes;
-      operation.spill_bytes = it->second.spill_bytes;
+      operation.vmem_bytes = it->second;
     }
     schedule_->operations.push_back(operation);
   }
@@ -247,8 +239,10 @@ class Reader {
   const Files& files_;
   int delay_slots_;
   std::map<std::string, std::string> duplicates_;
-  std::map<std::string, Vmem> vmem_;
+  std::map<std::string, int64_t> vmem_;
   std::map<std::string, int32_t> loaded_;
+  std::set<std::string> active_, refused_;  // computations
+  int calls_ = 0;
   Schedule* schedule_;
 };
 
@@ -281,7 +275,7 @@ bool ReadSchedule(const std::string& folder, int delay_slots, Schedule* schedule
     *error = "schedule: '" + files.hlo + "' has no entry computation";
     return false;
   }
-  Reader(files, delay_slots, schedule).Walk(module, module.entry, 1, 0);
+  Reader(files, delay_slots, schedule).Walk(module, module.entry, 1);
   return true;
 }
 

@@ -102,12 +102,11 @@ struct Operation {
   std::string kernel;  // of a kernel: its name in our program, without the compiler's ".2"
   std::string opcode;
   OperationKind kind = OperationKind::kOther;
-  double times = 1;         // more than 1 in the body of a while loop
-  int64_t hbm_bytes = 0;    // read and written each time, tile padding included
-  int64_t vmem_bytes = 0;   // scratch and windows
-  int64_t spill_bytes = 0;  // of those, for registers
-  int64_t rows = 0;         // gathered or scattered
-  int32_t program = -1;     // index into Schedule::programs, -1: it has no code of its own
+  double times = 1;        // more than 1 in the body of a while loop
+  int64_t hbm_bytes = 0;   // read and written each time, tile padding included
+  int64_t vmem_bytes = 0;  // scratch, windows, spilled registers
+  int64_t rows = 0;        // gathered or scattered
+  int32_t program = -1;    // index into Schedule::programs, -1: it has no code of its own
 };
 
 struct Schedule {

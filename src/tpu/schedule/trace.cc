@@ -22,6 +22,17 @@ constexpr int32_t kGap = 8;  // a product of 16 rows occupies its unit for 8 cyc
 constexpr int32_t kBin = 8;  // cycles, of the units' use
 constexpr int32_t kNeighbourhood = 32;
 
+constexpr const char* kStages[] = {"gate_cumsum", "intra_chunk", "inter_chunk", "output"};
+
+// What kernels call parts of a stage. A token of decode is a chunk of one row: its vectors are the
+// scaled q, k and v and the one product q k that a chunk's Aqk is.
+constexpr struct {
+  const char *part, *stage;
+} kParts[] = {{"gates", "gate_cumsum"},   {"scores", "intra_chunk"},
+              {"solve", "intra_chunk"},   {"intra_store", "intra_chunk"},
+              {"vectors", "intra_chunk"}, {"first_vectors", "intra_chunk"},
+              {"state", "inter_chunk"}};
+
 bool IsMatrix(Action action) {
   return action == Action::kMatmul || action == Action::kMatpush || action == Action::kMatpop;
 }
@@ -68,17 +79,17 @@ struct Bar {
 
 class Picture {
  public:
-  Picture(const Program& program, TraceRange range) : program_(program), range_(range) {
+  Picture(const Program& program, TraceRange range, const HeadNames& names)
+      : program_(program), range_(range), names_(names) {
     for (const Instruction& instruction : program.instructions) {
       if (!IsMatrix(instruction.action) || instruction.bundle < range.first ||
           instruction.bundle > range.last) {
         continue;
       }
       Put(instruction);
-      const std::string stage = StageOf(LabelOf(program, instruction));
-      if (instruction.label >= 0 &&
-          std::find(stages_.begin(), stages_.end(), stage) == stages_.end()) {
-        stages_.push_back(stage);
+      const std::string row = RowOf(instruction.label);
+      if (instruction.label >= 0 && std::find(rows_.begin(), rows_.end(), row) == rows_.end()) {
+        rows_.push_back(row);
       }
     }
   }
@@ -93,9 +104,14 @@ class Picture {
         "font-family=\"sans-serif\" font-size=\"11\">\n",
         width, 60 + lines * height);
     Add("<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
-    out_ += "<text x=\"8\" y=\"18\" font-size=\"14\">" + Escape(title) + " \xc2\xb7 " +
-            kPredictedFigure + "</text>\n";
+    out_ +=
+        "<text x=\"8\" y=\"18\">" + Escape(title) + " \xc2\xb7 " + kPredictedFigure + "</text>\n";
     Legend();
+    if (names_.pairs || names_.heads > 0) {
+      out_ += "<text x=\"8\" y=\"54\" fill=\"#666\">";
+      if (names_.pairs) out_ += "h0+1: heads 0 and 1, side by side in the lanes. ";
+      out_ += "c1: the step's second chunk</text>\n";
+    }
     for (int line = 0; line < lines; ++line) Line(line, 60 + line * height);
     out_ += "</svg>\n";
     return out_;
@@ -130,13 +146,23 @@ class Picture {
     }
   }
 
+  std::string RowOf(int32_t label) const {
+    if (label < 0) return RowName("", "");
+    const LabelParts parts = PartsOf(program_.labels[static_cast<size_t>(label)]);
+    return RowName(parts.stage, parts.part);
+  }
+
+  std::string HeadText(int32_t label) const {
+    const int head = label < 0 ? -1 : PartsOf(program_.labels[static_cast<size_t>(label)]).head;
+    return head < 0 ? "" : names_.NameOf(head);
+  }
+
   // A colour per stage, lighter and darker by head.
   std::string Colour(int32_t label) const {
     if (label < 0) return "#999";
-    const std::string& name = program_.labels[static_cast<size_t>(label)];
-    const auto stage = std::find(stages_.begin(), stages_.end(), StageOf(name));
-    const auto index = static_cast<int>(stage - stages_.begin());
-    const int head = std::max(0, HeadOf(name));
+    const auto row = std::find(rows_.begin(), rows_.end(), RowOf(label));
+    const auto index = static_cast<int>(row - rows_.begin());
+    const int head = std::max(0, PartsOf(program_.labels[static_cast<size_t>(label)]).head);
     char text[48];
     snprintf(text, sizeof text, "hsl(%d,65%%,%d%%)", index * 137 % 360, 42 + head % 4 * 9);
     return text;
@@ -144,20 +170,20 @@ class Picture {
 
   void Legend() {
     double x = 8;
-    for (const std::string& stage : stages_) {
+    for (const std::string& row : rows_) {
       if (x > kLeft + kLine * kCycle - 100) {
         Add("<text x=\"%.0f\" y=\"38\">...</text>\n", x);
         break;
       }
       int32_t label = -1;
       for (size_t i = 0; i < program_.labels.size() && label < 0; ++i) {
-        if (StageOf(program_.labels[i]) == stage) label = static_cast<int32_t>(i);
+        if (RowOf(static_cast<int32_t>(i)) == row) label = static_cast<int32_t>(i);
       }
       Add("<rect x=\"%.0f\" y=\"28\" width=\"12\" height=\"12\" fill=\"%s\"/>", x,
           Colour(label).c_str());
       Add("<text x=\"%.0f\" y=\"38\">", x + 16);
-      out_ += Escape(stage) + "</text>\n";
-      x += 30 + 6.5 * static_cast<double>(stage.size());
+      out_ += Escape(row) + "</text>\n";
+      x += 30 + 6.5 * static_cast<double>(row.size());
     }
   }
 
@@ -167,7 +193,7 @@ class Picture {
     int y = top;
     for (int32_t tick = first; tick <= last; tick += 100) {
       const double x = kLeft + (tick - first) * kCycle;
-      Add("<text x=\"%.1f\" y=\"%d\" fill=\"#666\">%d</text>", x, y + 10, tick);
+      Add("<text x=\"%.1f\" y=\"%d\" fill=\"#666\">%d</text>", x, y + 10, tick - range_.first);
       Add("<path d=\"M%.1f %dv%d\" stroke=\"#ddd\"/>\n", x, y + 12,
           kBlockRows * kBlockRow + (static_cast<int>(lanes_.size()) + kShown) * kLane);
     }
@@ -193,14 +219,15 @@ class Picture {
   void DrawBar(const Bar& bar, int32_t first, int32_t last, int y) {
     const int32_t from = std::max(bar.first, first), to = std::min(bar.last, last);
     const double x = kLeft + (from - first) * kCycle, width = (to - from + 1) * kCycle;
-    const std::string label = bar.label < 0 ? "" : program_.labels[static_cast<size_t>(bar.label)];
+    const std::string head = HeadText(bar.label);
     Add("<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>", x, y + 1,
         width, kLane - 2, Colour(bar.label).c_str());
-    out_ += Escape(label);
-    Add(" %d..%d, %d instructions</title></rect>\n", bar.first, bar.last, bar.count);
-    if (HeadOf(label) >= 0 && width > 12) {
-      Add("<text x=\"%.1f\" y=\"%d\" fill=\"white\" font-size=\"9\">%d</text>\n", x + 1, y + 11,
-          HeadOf(label));
+    out_ += Escape(RowOf(bar.label) + (head.empty() ? "" : " " + head));
+    Add(" %d..%d, %d instructions</title></rect>\n", bar.first - range_.first,
+        bar.last - range_.first, bar.count);
+    if (!head.empty() && width > 5.0 * static_cast<double>(head.size()) + 2) {
+      Add("<text x=\"%.1f\" y=\"%d\" fill=\"white\" font-size=\"9\">%s</text>\n", x + 1, y + 11,
+          head.c_str());
     }
   }
 
@@ -247,24 +274,45 @@ class Picture {
 
   const Program& program_;
   TraceRange range_;
+  HeadNames names_;
   std::map<std::pair<int, Action>, std::vector<Bar>> lanes_;  // (unit, what it does)
-  std::vector<std::string> stages_;                           // in the order in which they appear
+  std::vector<std::string> rows_;                             // in the order in which they appear
   std::string out_;
 };
 
 }  // namespace
 
-std::string StageOf(const std::string& label) {
-  return HeadOf(label) < 0 ? label : label.substr(0, label.rfind(":h"));
+LabelParts PartsOf(const std::string& label) {
+  LabelParts parts;
+  std::string name = label;
+  const size_t at = label.rfind(":h");
+  if (at != std::string::npos && at + 2 < label.size() &&
+      label.find_first_not_of("0123456789", at + 2) == std::string::npos) {
+    parts.head = static_cast<int>(std::min(strtol(label.c_str() + at + 2, nullptr, 10), 1000000L));
+    name = label.substr(0, at);
+  }
+  if (name.rfind("-:", 0) == 0) return parts;
+  for (const char* stage : kStages) {
+    if (name == stage) parts.stage = name;
+  }
+  if (!parts.stage.empty()) return parts;
+  parts.part = name;
+  for (const auto& [part, stage] : kParts) {
+    if (name == part) parts.stage = stage;
+  }
+  return parts;
 }
 
-int HeadOf(const std::string& label) {
-  const size_t at = label.rfind(":h");
-  if (at == std::string::npos || at + 2 >= label.size() ||
-      label.find_first_not_of("0123456789", at + 2) != std::string::npos) {
-    return -1;
-  }
-  return static_cast<int>(std::min(strtol(label.c_str() + at + 2, nullptr, 10), 1000000L));
+std::string RowName(const std::string& stage, const std::string& part) {
+  if (stage.empty()) return part.empty() ? "(no label)" : part;
+  return part.empty() ? stage : stage + ": " + part;
+}
+
+std::string HeadNames::NameOf(int head) const {
+  const int first = heads > 0 ? head % heads : head;
+  std::string name = ChunkOf(head) > 0 ? "c" + std::to_string(ChunkOf(head)) + " " : "";
+  name += "h" + std::to_string(first);
+  return pairs && first % 2 == 0 ? name + "+" + std::to_string(first + 1) : name;
 }
 
 TraceRange StepOf(const Program& program) {
@@ -273,39 +321,69 @@ TraceRange StepOf(const Program& program) {
   return {loop.first, loop.last};
 }
 
-std::vector<StageUse> SummariseStages(const Program& program, TraceRange range) {
+namespace {
+
+void Count(Action action, StageUse* use) {
+  switch (action) {
+    case Action::kMatmul:
+      ++use->matmuls;
+      break;
+    case Action::kMatpush:
+      ++use->pushes;
+      break;
+    case Action::kMatpop:
+      ++use->pops;
+      break;
+    default:
+      ++use->others;
+  }
+}
+
+// The stages in their order, each before its parts, then what is beside them.
+int RankOf(const StageUse& use) {
+  int rank = 0;
+  for (const char* stage : kStages) {
+    if (use.stage == stage) return 2 * rank + (use.part.empty() ? 0 : 1);
+    ++rank;
+  }
+  return 2 * rank + (use.part.empty() ? 1 : 0);
+}
+
+}  // namespace
+
+std::vector<StageUse> SummariseStages(const Program& program, TraceRange range,
+                                      const HeadNames& names) {
   range = Clip(program, range);
   std::vector<StageUse> stages;
   std::map<std::string, size_t> index;
-  std::map<std::string, std::set<int>> heads;
+  std::vector<std::set<int>> heads, chunks;
   for (const Instruction& instruction : program.instructions) {
     if (instruction.bundle < range.first || instruction.bundle > range.last) continue;
-    const std::string& label = LabelOf(program, instruction);
-    const std::string stage = StageOf(label);
-    const auto [it, is_new] = index.emplace(stage, stages.size());
+    const LabelParts parts = PartsOf(LabelOf(program, instruction));
+    const auto [it, is_new] = index.emplace(RowName(parts.stage, parts.part), stages.size());
+    const size_t i = it->second;
     if (is_new) {
       stages.emplace_back();
-      stages.back().stage = stage;
-      stages.back().first = instruction.bundle;
+      stages[i].stage = parts.stage;
+      stages[i].part = parts.part;
+      stages[i].first = instruction.bundle - range.first;
+      heads.emplace_back();
+      chunks.emplace_back();
     }
-    StageUse& use = stages[it->second];
-    use.last = instruction.bundle;
-    if (HeadOf(label) >= 0) heads[stage].insert(HeadOf(label));
-    switch (instruction.action) {
-      case Action::kMatmul:
-        ++use.matmuls;
-        break;
-      case Action::kMatpush:
-        ++use.pushes;
-        break;
-      case Action::kMatpop:
-        ++use.pops;
-        break;
-      default:
-        ++use.others;
-    }
+    stages[i].last = instruction.bundle - range.first;
+    Count(instruction.action, &stages[i]);
+    if (parts.head < 0) continue;
+    const int head = names.heads > 0 ? parts.head % names.heads : parts.head;
+    heads[i].insert(head);
+    if (names.pairs && head % 2 == 0) heads[i].insert(head + 1);
+    chunks[i].insert(names.ChunkOf(parts.head));
   }
-  for (StageUse& use : stages) use.heads = static_cast<int>(heads[use.stage].size());
+  for (size_t i = 0; i < stages.size(); ++i) {
+    stages[i].heads = static_cast<int>(heads[i].size());
+    stages[i].chunks = static_cast<int>(chunks[i].size());
+  }
+  std::stable_sort(stages.begin(), stages.end(),
+                   [](const StageUse& a, const StageUse& b) { return RankOf(a) < RankOf(b); });
   return stages;
 }
 
@@ -350,8 +428,9 @@ MatrixUse SummariseMatrixUse(const Program& program, TraceRange range) {
   return result;
 }
 
-std::string TraceSvg(const Program& program, TraceRange range, const std::string& title) {
-  return Picture(program, Clip(program, range)).Draw(title);
+std::string TraceSvg(const Program& program, TraceRange range, const std::string& title,
+                     const HeadNames& names) {
+  return Picture(program, Clip(program, range), names).Draw(title);
 }
 
 }  // namespace kda::tpu
