@@ -108,6 +108,9 @@ struct Operation {
   int64_t spill_bytes = 0;  // of those, for registers
   int64_t rows = 0;         // gathered or scattered
   int32_t program = -1;     // index into Schedule::programs, -1: it has no code of its own
+  // Of a gather on the SparseCore: the operation before which the TensorCore waits for it; -1: none,
+  // it runs on the TensorCore.
+  int32_t awaited = -1;
 };
 
 struct Schedule {
