@@ -166,11 +166,13 @@ void AddTpu(CLI::App* app, Context* context) {
   command->require_subcommand(0, 1);
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
-    BadArgument("a command is needed: predict, ladder, bars, trace, compile, emit or eval");
+    BadArgument(
+        "a command is needed: predict, ladder, bars, validate, trace, compile, emit or eval");
   });
   AddTpuPredict(command, context);
   AddTpuLadder(command, context);
   AddTpuBars(command, context);
+  AddTpuValidate(command, context);
   AddTpuTrace(command, context);
   AddTpuCompile(command, context);
   AddTpuEmit(command, context);

@@ -14,6 +14,7 @@ void AddTpuPredict(CLI::App* tpu, Context* context);
 void AddTpuTrace(CLI::App* tpu, Context* context);
 void AddTpuLadder(CLI::App* tpu, Context* context);
 void AddTpuBars(CLI::App* tpu, Context* context);
+void AddTpuValidate(CLI::App* tpu, Context* context);
 void AddTpuEval(CLI::App* tpu, Context* context);
 
 }  // namespace kda::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 namespace kda::tpu {
 namespace {
@@ -81,6 +82,37 @@ PredictedOperation PredictXla(const Operation& operation, const Program* program
   return out;
 }
 
+// The SparseCore's gathers, one after another, while the TensorCore goes on.
+class SparseCore {
+ public:
+  void Start(size_t gather, const Operation& operation, double us, double now) {
+    free_ = std::max(free_, now) + us;
+    running_.push_back({gather, static_cast<size_t>(operation.awaited), free_});
+  }
+  // What the TensorCore waits for before operation `next`, as a time of the gather: its index, us.
+  std::vector<std::pair<size_t, double>> Await(size_t next, double now) {
+    std::vector<std::pair<size_t, double>> waits;
+    for (Running& gather : running_) {
+      if (gather.awaited > next) continue;
+      const double wait = std::max(0.0, gather.end - now);
+      waits.emplace_back(gather.index, wait);
+      now += wait;
+    }
+    running_.erase(std::remove_if(running_.begin(), running_.end(),
+                                  [next](const Running& r) { return r.awaited <= next; }),
+                   running_.end());
+    return waits;
+  }
+
+ private:
+  struct Running {
+    size_t index, awaited;
+    double end;
+  };
+  double free_ = 0;
+  std::vector<Running> running_;
+};
+
 }  // namespace
 
 PredictorConstants ConstantsOf(const Target& target) {
@@ -103,7 +135,16 @@ Prediction Predict(const Schedule& schedule, const CountsByKernel& counts, const
   prediction.notes = schedule.notes;
   double kernels_us = 0;
   double xla_us = schedule.while_iterations * constants.while_iteration_us;
-  for (const Operation& operation : schedule.operations) {
+  SparseCore sparse_core;
+  const auto await = [&](size_t next) {
+    for (const auto& [gather, us] : sparse_core.Await(next, kernels_us + xla_us)) {
+      prediction.operations[gather].us = us;
+      xla_us += us;
+    }
+  };
+  for (size_t i = 0; i < schedule.operations.size(); ++i) {
+    await(i);
+    const Operation& operation = schedule.operations[i];
     const Program* program = operation.program >= 0
                                  ? &schedule.programs[static_cast<size_t>(operation.program)]
                                  : nullptr;
@@ -117,9 +158,14 @@ Prediction Predict(const Schedule& schedule, const CountsByKernel& counts, const
     out.times = operation.times;
     out.vmem_bytes = operation.vmem_bytes;
     out.us *= operation.times;
+    if (operation.awaited >= 0) {
+      sparse_core.Start(prediction.operations.size(), operation, out.us, kernels_us + xla_us);
+      out.us = 0;
+    }
     (kernel ? kernels_us : xla_us) += out.us;
     (kernel ? prediction.kernels : prediction.operations).push_back(std::move(out));
   }
+  await(schedule.operations.size());
   prediction.kernels_ms = kernels_us / 1e3;
   prediction.xla_ms = xla_us / 1e3;
   prediction.device_ms = (kernels_us + xla_us) / 1e3;

@@ -10,7 +10,7 @@ import unittest
 
 from kda import BINARY, kda, kda_json, read
 
-COMMANDS = ("predict", "ladder", "bars", "trace", "compile", "emit", "eval")
+COMMANDS = ("predict", "ladder", "bars", "validate", "trace", "compile", "emit", "eval")
 SMALL = ("--batch", "1", "--seqlen", "64", "--heads", "8")
 FIGURE = "predicted (libtpu static schedule)"
 
@@ -92,6 +92,8 @@ class WithoutLibtpu(Folder):
                  ("--target: v6e:2x2", "ladder")),
                 (["ladder", "--heads", "12"], ("--heads: 12", "mega")),
                 (["predict", "--time-limit", "0"], ("--time-limit", "0")),
+                (["validate", "--points", "8x1,8x3"], ("--points", "8x3")),
+                (["validate", "--rung", "best"], ("--rung", "best", "original")),
                 (["predict", "--gate", "hard"], ("--gate", "hard", "bounded")),
                 (["eval", "--batch", "1", "--dim-k", "64"], ("K = 64", "128")),
                 (["eval", "--dtype", "fp32"], ("q", "BF16")),
@@ -143,7 +145,7 @@ class WithoutLibtpu(Folder):
                          kda_json(*flags, "--form", "serial")["program"])
 
     def test_no_libtpu_is_one_line(self):
-        for command in (["compile"], ["predict"], ["ladder"], ["bars"],
+        for command in (["compile"], ["predict"], ["ladder"], ["bars"], ["validate"],
                         ["trace", "--output", self.path("x.svg")]):
             with self.subTest(command=command):
                 self.refused([*command, "--libtpu", "/no/such/libtpu.so"], 1, "/no/such/libtpu.so")
@@ -311,6 +313,18 @@ class WithLibtpu(Folder):
         self.assertIsNone(results["mega"]["published_ms"])
         self.assertLess(results["optimized"]["predicted_ms"], results["original"]["predicted_ms"])
         self.assertLess(results["mega"]["predicted_ms"], results["optimized"]["predicted_ms"])
+
+    def test_validate(self):
+        arguments = ("tpu", "validate", "--points", "8x1", "--rung", "optimized", "--keep",
+                     self.folder)
+        result = kda_json(*arguments)
+        self.assertEqual([(r["rung"], r["points"]) for r in result["rungs"]], [("optimized", 1)])
+        (point,) = result["results"]
+        self.assertEqual(point["measured_ms"], 0.1866)
+        self.assertAlmostEqual(point["wall_ms"], point["predicted_ms"] + 0.122, places=6)
+        self.assertAlmostEqual(result["rungs"][0]["worst_error"], abs(1 - point["ratio"]), places=6)
+        self.assertEqual(kda_json(*arguments, "--time-limit", "0.01")["results"], [point],
+                         "what is kept is not compiled again")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,25 @@ TEST(Predict, XlaOperations) {
   EXPECT_EQ(prediction.kernels_ms, 0);
 }
 
+// Two gathers of 14.26 us on the SparseCore, behind each other and beside 10.26 us of the TensorCore's.
+TEST(Predict, SparseCoreRunsBeside) {
+  Schedule schedule;
+  schedule.programs = {StraightCode(17500)};
+  schedule.operations.resize(4);
+  for (const size_t gather : {0, 1}) {
+    schedule.operations[gather].rows = 1000;
+    schedule.operations[gather].kind = OperationKind::kGather;
+  }
+  schedule.operations[0].awaited = 3;
+  schedule.operations[1].awaited = 4;
+  schedule.operations[2].program = schedule.operations[3].program = 0;
+  const Prediction prediction = Predict(schedule, {}, V6e());
+  ASSERT_EQ(prediction.operations.size(), 4U);
+  EXPECT_NEAR(prediction.operations[0].us, 14.26 - 10.26, 1e-9);
+  EXPECT_NEAR(prediction.operations[1].us, 14.26 - 10.26, 1e-9);
+  EXPECT_NEAR(prediction.device_ms, 2 * 14.26 / 1e3, 1e-12);
+}
+
 TEST(Predict, OtherTargetsScaleAndAreNotFitted) {
   size_t count = 0;
   const Target* targets = Targets(&count);

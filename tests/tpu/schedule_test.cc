@@ -253,6 +253,19 @@ constexpr char kHlo[] = R"(HloModule m, is_scheduled=true
   ROOT %gather.1 = bf16[32,16,128]{2,1,0:T(8,128)(2,1)} gather(%g0, %g1), offset_dims={1,2}, slice_sizes={1,16,128}
 }
 
+%offloaded (o0: bf16[64,16,128], o1: s32[32]) -> bf16[32,16,128] {
+  %o0 = bf16[64,16,128]{2,1,0:T(8,128)(2,1)} parameter(0)
+  %o1 = s32[32]{0:T(128)} parameter(1)
+  ROOT %rows_fusion = bf16[32,16,128]{2,1,0:T(8,128)(2,1)} fusion(%o0, %o1), kind=kCustom, calls=%rows
+}, execution_thread="sparsecore"
+
+%started (s0: bf16[64,16,128], s1: s32[32]) -> bf16[32,16,128] {
+  %s0 = bf16[64,16,128]{2,1,0:T(8,128)(2,1)} parameter(0)
+  %s1 = s32[32]{0:T(128)} parameter(1)
+  %call-start.1 = ((bf16[64,16,128]{2,1,0:T(8,128)(2,1)}, s32[32]{0:T(128)}), bf16[32,16,128]{2,1,0:T(8,128)(2,1)}, u32[]{:S(8)}) call-start(%s0, %s1), async_execution_thread="sparsecore", to_apply=%offloaded
+  ROOT %call-done.1 = bf16[32,16,128]{2,1,0:T(8,128)(2,1)} call-done(%call-start.1)
+}, execution_thread="sparsecore"
+
 %body (t: (s32[], bf16[8,128], s32[])) -> (s32[], bf16[8,128], s32[]) {
   %t = (s32[]{:T(128)}, bf16[8,128]{1,0}, s32[]) parameter(0)
   %i = s32[]{:T(128)} get-tuple-element(%t), index=0
@@ -281,6 +294,9 @@ ENTRY %main (a: bf16[100,8,128], b: s32[]) -> (bf16[8,128]) {
   %weights = f32[2,2] constant({ { 1, 2 }, { 3, (4) } })
   %take = bf16[8,128]{1,0:T(8,128)(2,1)} fusion(%a, %b), kind=kLoop, calls=%fused
   %gather_fusion = bf16[32,16,128]{2,1,0:T(8,128)(2,1)} fusion(%table, %idx), kind=kCustom, calls=%rows
+  %gather_start = ((), (), (s32[32]{0:T(128)})) custom-call-start(), async_execution_thread="sparsecore", custom_call_target="offload", called_computations={%started}
+  %gather_start.update = ((bf16[64,16,128]{2,1,0:T(8,128)(2,1)}, s32[32]{0:T(128)}), bf16[32,16,128]{2,1,0:T(8,128)(2,1)}, (s32[32]{0:T(128)})) custom-call-update(%gather_start, %table, %idx)
+  %gather_done = bf16[32,16,128]{2,1,0:T(8,128)(2,1)} custom-call-done(%gather_start.update)
   %tuple.1 = (s32[], bf16[8,128], s32[]) tuple(%start, %take, %limit)
   %while.1 = (s32[]{:T(128)}, bf16[8,128]{1,0}, s32[]) while(%tuple.1), condition=%cond, body=%body
   %x1 = bf16[8,128]{1,0:T(8,128)(2,1)} get-tuple-element(%while.1), index=1
@@ -314,6 +330,9 @@ TEST(Hlo, OperationsOfAModule) {
   EXPECT_EQ(FindRowMoves(module, main, gather).rows, 32);
   EXPECT_EQ(FindRowMoves(module, main, gather).opcode, "gather");
   EXPECT_EQ(OperationBytes(module, main, gather), 2 * 32 * 16 * 128 * 2);
+  const HloOp& offloaded = *main.Find("gather_start");
+  EXPECT_EQ(FindRowMoves(module, main, offloaded).rows, 32) << "on the SparseCore";
+  EXPECT_EQ(FindRowMoves(module, main, offloaded).bytes, 2 * 32 * 16 * 128 * 2);
   EXPECT_EQ(WhileTrips(module, main, *main.Find("while.1")), 10);
   const HloOp& kernel = *main.Find("intra.3");
   EXPECT_EQ(kernel.operands, std::vector<std::string>{"copy-done"});
@@ -398,14 +417,17 @@ TEST(Schedule, OfAFolder) {
   EXPECT_EQ(text,
             "take fusion x1 4100\n"
             "gather_fusion gather x1 262144\n"
+            "gather_start gather x1 262144\n"
             "copy.7 copy x10 34816\n"
             "copy-start transfer x1 2048\n"
             "intra.3 kernel x1 2048\n");
   EXPECT_EQ(schedule.while_iterations, 10);
-  const Operation& copy = schedule.operations[2];
+  EXPECT_EQ(schedule.operations[1].awaited, -1);
+  EXPECT_EQ(schedule.operations[2].awaited, 3) << "its done follows at once";
+  const Operation& copy = schedule.operations[3];
   ASSERT_GE(copy.program, 0) << "the code of its twin";
   EXPECT_EQ(schedule.programs[static_cast<size_t>(copy.program)].name, "copy.1");
-  const Operation& kernel = schedule.operations[4];
+  const Operation& kernel = schedule.operations[5];
   EXPECT_EQ(kernel.kernel, "intra");
   EXPECT_EQ(kernel.vmem_bytes, 4096);
   ASSERT_GE(kernel.program, 0);

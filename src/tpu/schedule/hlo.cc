@@ -377,7 +377,8 @@ RowMoves FindRowMoves(const HloModule& module, const HloComputation& computation
       if (indices != nullptr) moves.rows = Sum(moves.rows, Elements(*indices));
       if (updates != nullptr) moves.bytes = Sum(moves.bytes, Twice(BytesAnywhere(*updates)));
     }
-    for (const char* key : {"calls", "called_computations"}) {
+    // A gather that the SparseCore takes over lies two calls deep, the inner one a call-start.
+    for (const char* key : {"calls", "called_computations", "to_apply"}) {
       const std::string name = Attribute(*current, key);
       const HloComputation* body = module.Find(name);
       if (body == nullptr || !seen.insert(name).second) continue;

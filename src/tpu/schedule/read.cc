@@ -151,12 +151,27 @@ class Reader {
         Walk(module, Attribute(op, "to_apply"), times);
       } else if (!Free(op)) {
         Add(module, *computation, op, times);
+      } else if (op.opcode.find("-done") != std::string::npos) {
+        Await(*computation, op);
       }
     }
     active_.erase(name);
   }
 
  private:
+  // Of a gather on the SparseCore, which op ends: start <- update <- done.
+  void Await(const HloComputation& computation, const HloOp& done) {
+    const HloOp* op = &done;
+    while (op != nullptr && op->opcode.find("-start") == std::string::npos) {
+      op = op->operands.size() > 0 ? computation.Find(op->operands[0]) : nullptr;
+    }
+    for (Operation& operation : schedule_->operations) {
+      if (op == nullptr || operation.name != op->name) continue;
+      if (operation.kind != OperationKind::kGather) continue;
+      operation.awaited = static_cast<int32_t>(schedule_->operations.size());
+    }
+  }
+
   void Add(const HloModule& module, const HloComputation& computation, const HloOp& op,
            double times) {
     Operation operation;

@@ -107,6 +107,9 @@ struct Operation {
   int64_t vmem_bytes = 0;  // scratch, windows, spilled registers
   int64_t rows = 0;        // gathered or scattered
   int32_t program = -1;    // index into Schedule::programs, -1: it has no code of its own
+  // Of a gather on the SparseCore: the operation before which the TensorCore waits for it; -1: none,
+  // it runs on the TensorCore.
+  int32_t awaited = -1;
 };
 
 struct Schedule {
