@@ -125,10 +125,10 @@ int64_t At(const ChunkBuffers& buf, int i, int c) {
 
 // Asks for channels [c, c + 64 bytes) of row i: rows of one head lie H * K elements apart, which the
 // hardware's own prefetching does not follow.
-inline void PrefetchPart(const Rows& rows, int i, int c) {
+static inline void PrefetchPart(const Rows& rows, int i, int c) {
   __builtin_prefetch(rows.data + i * rows.stride + c * SizeOf(rows.dtype), 0, 2);
 }
-inline void PrefetchRow(const Rows& rows, int i, int dim) {
+static inline void PrefetchRow(const Rows& rows, int i, int dim) {
   for (int b = 0; b < dim * SizeOf(rows.dtype); b += 64)
     PrefetchPart(rows, i, b / SizeOf(rows.dtype));
 }

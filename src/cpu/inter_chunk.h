@@ -191,7 +191,7 @@ struct AdvanceBody {
       tile.Zero();
       constexpr int64_t kPairs = kChunkRows / 2;
       const int pairs = (rows + kBlockRows - 1) / kBlockRows * (kBlockRows / 2);
-      const SplitProduct product(
+      const SplitProduct product = SplitProductOf(
           {buf.kg_split + c * kPairs, 16, kPairs, buf.v_split + column, buf.ldv, pairs},
           kPairs * buf.ldk, kPairs * buf.ldv);
       tile.DotAdd(product.parts, 3);

@@ -64,23 +64,24 @@ void SplitValues(const ChunkBuffers& buf, int start, int end) {
 }
 
 // Split A times split B: what is left out is below 2^-16 of the product.
+// `a_low`, `b_low`: from a high part to its low part.
 struct SplitProduct {
   PairProduct parts[3];
-
-  // `a_low`, `b_low`: from a high part to its low part.
-  SplitProduct(const PairProduct& high, int64_t a_low, int64_t b_low) : parts{high, high, high} {
-    parts[1].a += a_low;
-    parts[2].b += b_low;
-  }
 };
+static inline SplitProduct SplitProductOf(const PairProduct& high, int64_t a_low, int64_t b_low) {
+  SplitProduct product = {{high, high, high}};
+  product.parts[1].a += a_low;
+  product.parts[2].b += b_low;
+  return product;
+}
 
 // Rows i.. of `left_split` [2, 64, 64] times v_new's rows before `before` (a multiple of 16).
-inline SplitProduct TimesValues(const ChunkBuffers& buf, const float* left_split, int i, int column,
-                                int before) {
+static inline SplitProduct TimesValues(const ChunkBuffers& buf, const float* left_split, int i,
+                                       int column, int before) {
   constexpr int64_t kStride = kChunkRows / 2;
-  return {{left_split + i * kStride, 16, kStride, buf.v_split + column, buf.ldv, before / 2},
-          kChunkRows * kStride,
-          kStride * buf.ldv};
+  return SplitProductOf(
+      {left_split + i * kStride, 16, kStride, buf.v_split + column, buf.ldv, before / 2},
+      kChunkRows * kStride, kStride * buf.ldv);
 }
 
 // v_new[start + i] -= L[start + i, 0 .. start) v_new[0 .. start), split.

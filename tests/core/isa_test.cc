@@ -137,12 +137,12 @@ TEST(Isa, ChoiceInAnyTable) {
   const auto* const here = core::Isas().First().kernels;
   constexpr uint64_t kBasic = 1, kWide = 2, kDot = 4, kFastDot = 8, kTiles = 16;
   const core::Isa rows[] = {
-      {{1, "first", "a", ""}, 0, 0, here},
-      {{2, "basic", "a", ""}, kBasic, 0, here},
-      {{3, "wide", "a", ""}, kBasic | kWide, 0, here},
-      {{7, "dot", "a", ""}, kBasic | kWide | kDot, kFastDot, here},
-      {{5, "tiles", "a", ""}, kBasic | kTiles, 0, here},
-      {{6, "other", "b", ""}, 0, 0, nullptr},
+      {{1, "first", "a", ""}, 0, 0, here, nullptr},
+      {{2, "basic", "a", ""}, kBasic, 0, here, nullptr},
+      {{3, "wide", "a", ""}, kBasic | kWide, 0, here, nullptr},
+      {{7, "dot", "a", ""}, kBasic | kWide | kDot, kFastDot, here, nullptr},
+      {{5, "tiles", "a", ""}, kBasic | kTiles, 0, here, nullptr},
+      {{6, "other", "b", ""}, 0, 0, nullptr, nullptr},
   };
   const core::IsaTable table = {rows, 6};
   const auto best = [&](uint64_t features, const char* cap) {

@@ -97,7 +97,9 @@ KDA_PIN(kda_plan_info, tokens, 48);
 KDA_PIN(kda_plan_info, chunks, 56);
 KDA_PIN(kda_plan_info, checkpoints, 64);
 KDA_PIN(kda_plan_info, checkpoints_skipped, 72);
-KDA_PIN_SIZE(kda_plan_info, 80);
+KDA_PIN(kda_plan_info, products, 80);
+KDA_PIN(kda_plan_info, reserved, 84);
+KDA_PIN_SIZE(kda_plan_info, 88);
 
 KDA_PIN(kda_isa_info, isa, 0);
 KDA_PIN(kda_isa_info, name, 8);

@@ -30,6 +30,10 @@ inline constexpr bool kBf16Products<Amx<Tiles>> = true;
 template <class Tiles>
 inline constexpr bool kSplitProducts<Amx<Tiles>> = true;
 
+// Vectors of what the tiles leave in memory.
+template <class Tiles>
+struct AmxVectors : Avx512Bf16 {};
+
 template <class Tiles, int MR, int NV>
 struct Tile<Amx<Tiles>, MR, NV> {
   using V = Amx<Tiles>;
@@ -73,7 +77,7 @@ struct Tile<Amx<Tiles>, MR, NV> {
   void MultiplyAddLower(const Left& a, const float* b, int64_t ldb) {
     constexpr int kRows = 4;
     for (int top = 0; top < MR; top += kRows) {
-      Tile<Avx512Bf16, kRows, NV> part;
+      Tile<AmxVectors<Tiles>, kRows, NV> part;
       for (int i = 0; i < kRows; ++i) {
         for (int j = 0; j < NV; ++j) part.c[i][j] = c[top + i][j];
       }
