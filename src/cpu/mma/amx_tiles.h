@@ -8,16 +8,16 @@
 
 namespace kda::cpu {
 
+// Palette 1; the tiles of mma/amx.h.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 32, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 8};
+};
+static constexpr TileConfig kTileConfig;
+
 struct AmxTiles {
-  static void Configure() {
-    struct alignas(64) Config {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 32, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 8};
-    };
-    static constexpr Config kConfig;
-    _tile_loadconfig(&kConfig);
-  }
+  static void Configure() { _tile_loadconfig(&kTileConfig); }
   static void Release() { _tile_release(); }
 
   template <int N>
