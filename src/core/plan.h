@@ -90,6 +90,7 @@ struct kda_plan {
   int64_t zero_from = 0;        // rows of o along T from here on belong to no sequence (B = 1)
   bool bf16_products = false;   // CPU: inputs are bf16 and the kernels multiply them as such
   int32_t heads_per_step = 1;   // value heads per step: head_block
+  int32_t column_parts = 0;     // CPU: parts of V that go apart; 0: whole heads do
   int32_t workers = 1;          // tasks at a time: the threads that find something to do
   size_t workspace_size = 0;
   std::string description;

@@ -28,6 +28,7 @@ struct Driver {
 
 Driver DriverFor(const kda_plan& plan) {
   if (plan.problem.mode == KDA_DECODE) return {DecodeWorkspaceFloats, RunDecode, "decode"};
+  if (plan.column_parts > 0) return {SplitWorkspaceFloats, RunSplit, "chunks, then columns"};
   if ((plan.execution.switches & KDA_SWITCH_FUSE) != 0) {
     return {FusedWorkspaceFloats, RunFused, "one pass"};
   }
@@ -60,6 +61,10 @@ int64_t StepsOf(const kda_plan& plan, int64_t live) {
   const int64_t heads = plan.problem.value_heads;
   const bool staged =
       plan.problem.mode == KDA_PREFILL && (plan.execution.switches & KDA_SWITCH_FUSE) == 0;
+  if (plan.column_parts > 0) {
+    const auto chunks = static_cast<int64_t>(plan.chunks.size());
+    return heads * std::max(chunks, live * plan.column_parts);
+  }
   if (!staged) return live * core::CeilDiv(heads, plan.heads_per_step);
   if ((plan.execution.switches & KDA_SWITCH_FLAT_GRID) == 0) {
     return heads * static_cast<int64_t>(plan.sequences.size()) *
@@ -88,15 +93,17 @@ void Prepare(kda_plan* plan, std::string* notes) {
     row_base += core::CeilDiv(s.length, kBlockRows) * kBlockRows;
   }
   ChooseHeadsPerStep(live, plan, notes);
+  plan->bf16_products = MultipliesBf16(*plan);
+  plan->column_parts = static_cast<int32_t>(SplitParts(*plan, live * plan->problem.value_heads));
   plan->workers =
       static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan, live), 1, plan->execution.threads));
-  plan->bf16_products = MultipliesBf16(*plan);
   const Driver driver = DriverFor(*plan);
   plan->workspace_size = static_cast<size_t>(driver.workspace_floats(*plan)) * sizeof(float);
   *notes += std::string("; ") + driver.name;
   if (core::Isas().Find(plan->execution.isa)->bf16_kernels != nullptr) {
     *notes += plan->bf16_products ? ", bf16 products" : ", fp32 products";
   }
+  if (plan->column_parts > 1) *notes += ", " + std::to_string(plan->column_parts) + " parts of V";
   if (plan->heads_per_step > 1) {
     *notes += ", " + std::to_string(plan->heads_per_step) + " heads a step";
   }

@@ -6,36 +6,36 @@ using B = ChunkBuffers;
 
 // clang-format off
 const BufferRow kBufferTable[kBufferRows] = {
-    // member         written by   read later by                K  V  1    K KV/2 fixed  where
-    {&B::g,             kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,   0, 0, 0,    kAlways},
-    {&B::decay,         kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,   0, 0, 0,    kAlways},
-    {&B::prefix,        kGateCumsum, kIntraChunk,                1, 0, 0,   0, 0, 0,    kFp32Operands},
-    {&B::block_log,     kGateCumsum, kInterChunk,                0, 0, 0,   4, 0, 0,    kAlways},
-    {&B::block_lost,    kGateCumsum, kInterChunk,                0, 0, 0,   4, 0, 0,    kAlways},
-    {&B::block_decay,   kGateCumsum, kIntraChunk,                0, 0, 0,   4, 0, 0,    kAlways},
-    {&B::q,             kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kAlways},
-    {&B::k,             kIntraChunk, kInterChunk,                1, 0, 0,   0, 0, 0,    kAlways},
-    {&B::beta,          kIntraChunk, 0,                          0, 0, 1,   0, 0, 0,    kAlways},
-    {&B::qh,            kIntraChunk, kOutput,                    1, 0, 0,   0, 0, 0,    kFp32Operands},
-    {&B::kh,            kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kFp32Operands},
-    {&B::kt,            kIntraChunk, 0,                          0, 0, 0,  64, 0, 0,    kFp32Operands},
-    {&B::qk_block,      kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands},
-    {&B::qk_chunk,      kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands},
-    {&B::keys,          kIntraChunk, 0,                          0, 0, 0, 128, 0, 0,    kBf16Operands},
-    {&B::aqk_split,     kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kSplitOperands},
-    {&B::l_split,       kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kSplitOperands},
-    {&B::kg_split,      kInterChunk, 0,                          0, 0, 0,  64, 0, 0,    kSplitOperands},
-    {&B::v_split,       kInterChunk, kOutput,                    0, 1, 0,   0, 0, 0,    kSplitOperands},
-    {&B::aqk,           kIntraChunk, kOutput,                    0, 0, 64,  0, 0, 0,    kAlways},
-    {&B::l,             kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kAlways},
-    {&B::u,             kIntraChunk, kInterChunk,                0, 1, 0,   0, 0, 0,    kStaged},
-    {&B::w,             kIntraChunk, kInterChunk,                1, 0, 0,   0, 0, 0,    kStaged},
-    {&B::solve_scratch, kIntraChunk, 0,                          0, 0, 0,   0, 0, 64 * 384, kFp32Operands},
-    {&B::kg,            kInterChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands},
-    {&B::v_new,         kInterChunk, kOutput,                    0, 1, 0,   0, 0, 0,    kAlways},
-    {&B::s_pairs,       kInterChunk, kOutput,                    0, 0, 0,   0, 1, 0,    kBf16Operands},
-    {&B::h,             kInterChunk, kOutput,                    0, 0, 0,   0, 2, 0,    kStaged},
-    {&B::row,           kGateCumsum, 0,                          0, 0, 0,   0, 0, 256,  kAlways},
+    // member         written by   read later by                K  V  1    K KV/2 fixed  where, kept apart
+    {&B::g,             kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,   0, 0, 0,    kAlways, true},
+    {&B::decay,         kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,   0, 0, 0,    kAlways, true},
+    {&B::prefix,        kGateCumsum, kIntraChunk,                1, 0, 0,   0, 0, 0,    kFp32Operands, false},
+    {&B::block_log,     kGateCumsum, kInterChunk,                0, 0, 0,   4, 0, 0,    kAlways, true},
+    {&B::block_lost,    kGateCumsum, kInterChunk,                0, 0, 0,   4, 0, 0,    kAlways, true},
+    {&B::block_decay,   kGateCumsum, kIntraChunk,                0, 0, 0,   4, 0, 0,    kAlways, false},
+    {&B::q,             kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kAlways, false},
+    {&B::k,             kIntraChunk, kInterChunk,                1, 0, 0,   0, 0, 0,    kAlways, true},
+    {&B::beta,          kIntraChunk, 0,                          0, 0, 1,   0, 0, 0,    kAlways, true},
+    {&B::qh,            kIntraChunk, kOutput,                    1, 0, 0,   0, 0, 0,    kFp32Operands, true},
+    {&B::kh,            kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kFp32Operands, true},
+    {&B::kt,            kIntraChunk, 0,                          0, 0, 0,  64, 0, 0,    kFp32Operands, false},
+    {&B::qk_block,      kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands, false},
+    {&B::qk_chunk,      kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands, true},
+    {&B::keys,          kIntraChunk, 0,                          0, 0, 0, 128, 0, 0,    kBf16Operands, false},
+    {&B::aqk_split,     kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kSplitOperands, true},
+    {&B::l_split,       kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kSplitOperands, true},
+    {&B::kg_split,      kInterChunk, 0,                          0, 0, 0,  64, 0, 0,    kSplitOperands, false},
+    {&B::v_split,       kInterChunk, kOutput,                    0, 1, 0,   0, 0, 0,    kSplitOperands, false},
+    {&B::aqk,           kIntraChunk, kOutput,                    0, 0, 64,  0, 0, 0,    kAlways, true},
+    {&B::l,             kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kAlways, true},
+    {&B::u,             kIntraChunk, kInterChunk,                0, 1, 0,   0, 0, 0,    kStaged, false},
+    {&B::w,             kIntraChunk, kInterChunk,                1, 0, 0,   0, 0, 0,    kStaged, false},
+    {&B::solve_scratch, kIntraChunk, 0,                          0, 0, 0,   0, 0, 64 * 384, kFp32Operands, false},
+    {&B::kg,            kInterChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands, false},
+    {&B::v_new,         kInterChunk, kOutput,                    0, 1, 0,   0, 0, 0,    kAlways, false},
+    {&B::s_pairs,       kInterChunk, kOutput,                    0, 0, 0,   0, 1, 0,    kBf16Operands, false},
+    {&B::h,             kInterChunk, kOutput,                    0, 0, 0,   0, 2, 0,    kStaged, false},
+    {&B::row,           kGateCumsum, 0,                          0, 0, 0,   0, 0, 256,  kAlways, false},
 };
 // clang-format on
 
@@ -76,6 +76,40 @@ int64_t FloatsOf(Which which, const ChunkDims& dims) {
     if (Includes(which, row)) floats += FloatsOf(row, dims);
   }
   return floats;
+}
+
+namespace {
+
+// kg is in kh's place unless it has one of its own; kept apart, kh is not to be written.
+bool HasKg(Which which) { return which != Which::kFused; }
+
+int64_t FloatsApart(Which which, const ChunkDims& dims, bool kept) {
+  int64_t floats = 0;
+  for (const BufferRow& row : kBufferTable) {
+    if (Includes(which, row) && row.kept_apart == kept) floats += FloatsOf(row, dims);
+  }
+  return floats;
+}
+
+}  // namespace
+
+int64_t KeptFloats(Which which, const ChunkDims& dims) { return FloatsApart(which, dims, true); }
+
+int64_t LocalFloatsOf(Which which, const ChunkDims& dims) {
+  return FloatsApart(which, dims, false) + (HasKg(which) ? 0 : dims.rows * dims.ldk);
+}
+
+void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
+                 ChunkBuffers* buffers) {
+  buffers->ldk = static_cast<int>(dims.ldk);
+  buffers->ldv = static_cast<int>(dims.ldv);
+  for (const BufferRow& row : kBufferTable) {
+    if (!Includes(which, row)) continue;
+    float** const base = row.kept_apart ? &kept : &local;
+    buffers->*row.member = *base;
+    *base += FloatsOf(row, dims);
+  }
+  if (!HasKg(which)) buffers->kg = local;
 }
 
 void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers) {

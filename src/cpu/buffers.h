@@ -20,6 +20,7 @@ struct BufferRow {
   int per_row_k, per_row_v, per_row;  // floats a row: this times K, V and 1 ..
   int fixed_k, fixed_half_kv, fixed;  // .. and once per chunk: this times K, K V / 2 and 1
   Use use;
+  bool kept_apart;  // kept from intra_chunk to inter_chunk and output where those run apart
 };
 
 inline constexpr int kBufferRows = 29;
@@ -44,6 +45,13 @@ int64_t FloatsOf(const BufferRow& row, const ChunkDims& dims);
 int64_t FloatsOf(Which which, const ChunkDims& dims);
 // Points the members that `which` includes into `base`, one after the other in table order.
 void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers);
+
+// The one pass in two halves (forward_split.cc): what is kept of every chunk, and what one worker has.
+// `kept` depends on no V.
+int64_t KeptFloats(Which which, const ChunkDims& dims);
+int64_t LocalFloatsOf(Which which, const ChunkDims& dims);
+void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
+                 ChunkBuffers* buffers);
 
 }  // namespace kda::cpu
 

@@ -118,6 +118,10 @@ void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
 // The drivers. Each has a workspace size in floats, of which `workspace` points to as many.
 int64_t FusedWorkspaceFloats(const kda_plan& plan);  // plan.workers times what one needs
 void RunFused(const Run& run, float* workspace);
+// Parts of V for `pairs` (sequence, head)s; 0: there are enough pairs, or it cannot be.
+int64_t SplitParts(const kda_plan& plan, int64_t pairs);
+int64_t SplitWorkspaceFloats(const kda_plan& plan);
+void RunSplit(const Run& run, float* workspace);
 int64_t StagedWorkspaceFloats(const kda_plan& plan);
 void RunStaged(const Run& run, float* workspace);
 int64_t DecodeWorkspaceFloats(const kda_plan& plan);

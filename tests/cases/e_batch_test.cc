@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "support/engine_test.h"
 #include "support/goldens.h"
@@ -32,6 +34,36 @@ TEST_P(CaseE01, AnyNumberOfThreads) {
       for (int32_t threads : {2, 3, 5, 8, 13, 0, 100}) {
         EXPECT_TRUE(SameBits(serial, RunCase(c, config.Threads(threads))))
             << config.Name() << " threads " << threads;
+      }
+    }
+  }
+}
+
+// Fewer heads than threads: chunks go apart first, then columns of V.
+TEST_P(CaseE01, FewerHeadsThanThreads) {
+  if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
+  std::vector<Case> cases;
+  for (const auto& [k, v] : {std::pair<int64_t, int64_t>{128, 128}, {64, 80}, {100, 32}}) {
+    for (const kda_dtype dtype : {KDA_BF16, KDA_F32}) {
+      Case c = Standard(Std(92, 260, 1).Dims(k, v).Packed({0, 0, 65, 195, 260}));
+      c.dtypes.qk = c.dtypes.v = c.dtypes.o = dtype;
+      c.checkpoint_every = 13;
+      cases.push_back(c);
+      c.qk_l2norm = true;
+      c.gate = KDA_GATE_SOFTPLUS;
+      c.S0.clear();
+      cases.push_back(c);
+    }
+  }
+  for (const Case& c : cases) {
+    const Oracle oracle = Solve(c);
+    for (const Config& config : {Base(), Base().Off(KDA_SWITCH_SAFE_GATE)}) {
+      const Result serial = RunCase(c, config);
+      EXPECT_TRUE(Matches(c, serial, oracle)) << config.Name();
+      for (int32_t threads : {5, 8, 13}) {
+        const Result result = RunCase(c, config.Threads(threads));
+        EXPECT_NE(result.description.find("chunks, then columns"), std::string::npos);
+        EXPECT_TRUE(SameBits(serial, result)) << config.Name() << " threads " << threads;
       }
     }
   }
