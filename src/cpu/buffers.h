@@ -46,8 +46,8 @@ int64_t FloatsOf(Which which, const ChunkDims& dims);
 // Points the members that `which` includes into `base`, one after the other in table order.
 void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers);
 
-// The one pass in two halves (forward_split.cc): what is kept of every chunk, and what one worker has.
-// `kept` depends on no V.
+// The one pass in two halves (forward_split.cc): what is kept of every chunk, which does not depend
+// on V, and what one worker has.
 int64_t KeptFloats(Which which, const ChunkDims& dims);
 int64_t LocalFloatsOf(Which which, const ChunkDims& dims);
 void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,

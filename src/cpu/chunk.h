@@ -54,8 +54,10 @@ struct HeadChunk {
 };
 
 // Intermediates of a chunk, fp32. K- and V-wide rows are `ldk` and `ldv` long, zero past dim_k and
-// dim_v; with bf16 products g, decay, q, k and what is made of them lie in panels (mma/tile.h) instead; the square ones are [64, 64]. Rows past `rows` are never written nor read. The table of
-// buffers (buffers.cc) says which stage writes what and how large it is.
+// dim_v; with bf16 products g, decay, q, k and the operands made of them lie in panels (mma/tile.h).
+// The square ones are [64, 64]. Rows past `rows` are never read, and not written but for tiles of 16
+// rows (mma/amx.h). The table of buffers (buffers.cc) says which stage writes what and how large it
+// is.
 struct ChunkBuffers {
   int ldk = 0, ldv = 0;
   // gate_cumsum
@@ -78,14 +80,13 @@ struct ChunkBuffers {
   float* l = nullptr;     // [64, 64] strict lower triangle of L
   float* u = nullptr;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
   float* w = nullptr;     // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
-  // intra_chunk with bf16 products: operands in bf16, two to a float
-  float* qk_block =
-      nullptr;  // [K / 32, 2, 64, 32] q and k decayed from the start of their 16-row block, times
-                // shift_up
+  // intra_chunk with bf16 products: operands in bf16, two to a float.
+  // [K / 32, 2, 64, 32] q and k decayed from the start of their 16-row block, times shift_up
+  float* qk_block = nullptr;
   float* qk_chunk = nullptr;  // [K / 32, 2, 64, 32] q e^G and k e^G
-  float* keys =
-      nullptr;  // [4, K / 2, 64] pairs of channels: for each row block, the keys up to its
-                // end relative to its start, times shift_down
+  // [4, K / 2, 64] pairs of channels: for each row block, the keys up to its end relative to its
+  // start, times shift_down
+  float* keys = nullptr;
   // The same where fp32 products are split (kSplitProducts): high parts, then low parts
   float* aqk_split = nullptr;  // [2, 64, 64] bf16
   float* l_split = nullptr;    // [2, 64, 64] bf16
@@ -93,7 +94,7 @@ struct ChunkBuffers {
   float* v_split = nullptr;  // [2, 32, V] pairs of rows of v_new; rows that do not exist are zeros
   float* solve_scratch = nullptr;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
-  float* kg = nullptr;       // [64, K] k e^(G[last] - G), over kh
+  float* kg = nullptr;       // [64, K] k e^(G[last] - G), over kh where that is fp32
   float* v_new = nullptr;    // [64, V]
   float* s_pairs = nullptr;  // [K / 2, V] pairs of channels: the state before the chunk in bf16
   float* h = nullptr;        // [K, V] state before the chunk     four-stage form only

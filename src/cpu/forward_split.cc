@@ -10,7 +10,8 @@ namespace kda::cpu {
 
 namespace {
 
-constexpr int64_t kMostKeptFloats = int64_t{1} << 27;  // 512 MiB of what stays between the two halves
+constexpr int64_t kMostKeptFloats = int64_t{1}
+                                    << 27;  // 512 MiB of what stays between the two halves
 constexpr int64_t kFewestColumns = 32;
 
 class Split {
@@ -67,15 +68,15 @@ class Split {
       ChunkBuffers buffers;
       LayOutApart(run_.kernels.buffers, {dims_.ldk, PaddedDim(width), dims_.rows},
                   RecordAt(s.chunk_base + c, head), local, &buffers);
-      const State next = Next(s, head, first, width, c * kChunkRows + view.rows == s.length, scratch);
+      const State next =
+          Next(s, head, first, width, c * kChunkRows + view.rows == s.length, scratch);
       if (view.rows == 1) {
         run_.kernels.decode_token(view, 0, now, next);
         for (; CheckpointIn(s, checkpoint, c, 1) == 1; ++checkpoint) {
           CopyState(next, CheckpointAt(checkpoint, head, first), width);
         }
       } else {
-        run_.kernels.delta_rule(view, buffers, now,
-                                static_cast<Solver>(plan_.execution.solver));
+        run_.kernels.delta_rule(view, buffers, now, static_cast<Solver>(plan_.execution.solver));
         run_.kernels.output(view, buffers, now);
         for (int rows; (rows = CheckpointIn(s, checkpoint, c, view.rows)) != 0; ++checkpoint) {
           AdvanceTo(view, buffers, rows, now, CheckpointAt(checkpoint, head, first));
@@ -126,8 +127,7 @@ class Split {
   // How many rows of chunk `c` the checkpoint comes after; 0: it is not in it.
   int CheckpointIn(const core::Sequence& s, int64_t checkpoint, int64_t c, int rows) const {
     if (checkpoint >= s.checkpoint_end) return 0;
-    const int64_t after =
-        plan_.checkpoints[static_cast<size_t>(checkpoint)].token - c * kChunkRows;
+    const int64_t after = plan_.checkpoints[static_cast<size_t>(checkpoint)].token - c * kChunkRows;
     return after <= rows ? static_cast<int>(after) : 0;
   }
 
@@ -158,8 +158,7 @@ class Split {
 };
 
 int64_t RecordFloats(const kda_plan& plan) {
-  const int64_t kept =
-      KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows));
+  const int64_t kept = KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows));
   return static_cast<int64_t>(plan.chunks.size()) * plan.problem.value_heads * kept;
 }
 
@@ -191,7 +190,8 @@ void RunSplit(const Run& run, float* workspace) {
     split.Prepare(i / heads, static_cast<int>(i % heads), worker);
   });
   // Parts of whole 16s, the last the shortest.
-  const int64_t width = core::CeilDiv(core::CeilDiv(plan.problem.dim_v, parts), kDimAlign) * kDimAlign;
+  const int64_t width =
+      core::CeilDiv(core::CeilDiv(plan.problem.dim_v, parts), kDimAlign) * kDimAlign;
   ForEach(plan, static_cast<int64_t>(plan.sequences.size()) * heads * parts,
           [&](int64_t i, int32_t worker) {
             const core::Sequence& s = plan.sequences[static_cast<size_t>(i / (heads * parts))];
