@@ -45,6 +45,8 @@ struct Tile<Amx<Tiles>, MR, NV> {
 
   void DotAdd(const PairProduct& product) { DotAdd(&product, 1); }
   void DotAdd(const PairProduct* products, int count) {
+    // g++ 12 does not know that a tile is loaded from memory: what is to be there must be there now.
+    __asm__ volatile("" ::: "memory");
     ForEachColumn([&](auto n) {
       if (zero_) {
         Tiles::template ZeroC<n>();
