@@ -29,6 +29,13 @@ struct TokenVectors {
   alignas(64) float row[kMaxDimPadded];
 };
 
+// Rows of the state that are asked for ahead of their turn: the processor's own prefetching begins anew
+// with every page of 8. With that and the next head's rows of q, k, v and g, 64 tokens of 16 heads go
+// at 0.80 instead of 0.77 of the rate of `x *= c` (Zen 5, one thread). Asking for the next head's whole
+// state while this one's is written is slower, 0.65: memory turns between reading and writing.
+inline constexpr int kAheadRows = 32;
+inline constexpr int kCacheLine = 16;  // floats
+
 template <class V, int NV>
 void DecodeColumns(const HeadChunk& in, TokenVectors* t, int column, float beta, float qk,
                    ConstState s, State out) {
@@ -38,6 +45,9 @@ void DecodeColumns(const HeadChunk& in, TokenVectors* t, int column, float beta,
   for (int c = 0; c < in.dim_k; ++c) {
     const float* row = s.data + c * s.ld + column;
     const F kd = V::Set(t->k_decayed[c]), qd = V::Set(t->q_decayed[c]);
+    for (int n = 0; n < NV; n += kCacheLine / V::kLanes) {
+      __builtin_prefetch(row + kAheadRows * s.ld + n * V::kLanes, 0, 3);
+    }
     for (int n = 0; n < NV; ++n) {
       const F x = V::Load(row + n * V::kLanes);
       sum_k[n] = V::Fma(kd, x, sum_k[n]);
@@ -63,10 +73,20 @@ void DecodeColumns(const HeadChunk& in, TokenVectors* t, int column, float beta,
   }
 }
 
+static inline void PrefetchAfterRow(const Rows& rows, int i, int dim) {
+  const char* const end = rows.data + i * rows.stride + dim * SizeOf(rows.dtype);
+  for (int b = 0; b < dim * SizeOf(rows.dtype); b += 64) __builtin_prefetch(end + b, 0, 3);
+}
+
 // Token i of `in`; `out` may be `s`.
 template <class V>
 void DecodeToken(const HeadChunk& in, int i, ConstState s, State out) {
   TokenVectors t;
+  // The next head's rows, where heads lie side by side: they come from memory while this state does.
+  PrefetchAfterRow(in.q, i, in.dim_k);
+  PrefetchAfterRow(in.k, i, in.dim_k);
+  PrefetchAfterRow(in.g, i, in.dim_k);
+  PrefetchAfterRow(in.v, i, in.dim_v);
   const int padded_k = PadTo16<V>(in.dim_k), padded_v = PadTo16<V>(in.dim_v);
   LoadKeyRow<V>(in, in.q, i, t.q);
   LoadKeyRow<V>(in, in.k, i, t.k);
