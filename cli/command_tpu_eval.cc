@@ -96,6 +96,7 @@ int Eval(EvalFlags* flags, const Context& context) {
   if (flags->input.empty()) flags->tpu.gate_dtype = flags->generator.gate_dtype;
   tpu::ProgramRequest request = MakeTpuRequest(flags->tpu);
   request.problem = tpu_case.problem;
+  request.problem.precise = flags->tpu.precise;
   const tpu::BuiltProgram program = BuildTpuProgram(request);
   const Stopwatch watch;
   const tpu::hlo::Arrays outputs = Run(program, tpu_case);

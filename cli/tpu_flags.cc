@@ -223,6 +223,9 @@ void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags) {
       ->check(OneOf({"mega", "ladder", "decode"}))
       ->capture_default_str()
       ->group(group);
+  app->add_flag("--precise", flags->precise,
+                "of mega: one more pass for sums that all but cancel (keys alike, slow gates)")
+      ->group(group);
   std::vector<std::string> rungs = RungNames();
   rungs.insert(rungs.end() - 1, kSerialRung);
   app->add_option("--rung", flags->rung,
@@ -296,6 +299,7 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   const tpu::Target& target = *tpu::FindTarget(flags.target);
   request.partitions = target.partitions;
   p.vmem_bytes = target.vmem_bytes;
+  p.precise = flags.precise;
   CheckKernelTakes(flags, p, request.partitions);
   if (flags.kernel == "ladder") request.ladder = MakeLadderOptions(flags);
   return request;
@@ -371,6 +375,7 @@ Json TpuProblemJson(const TpuFlags& flags) {
   json["initial_state"] = p.initial_state;
   json["final_state"] = p.final_state;
   json["slots"] = p.slots;
+  if (flags.kernel == "mega") json["precise"] = p.precise;
   return json;
 }
 

@@ -27,6 +27,7 @@ struct TpuFlags {
   int64_t slots = 0;
 
   std::string kernel = "mega";
+  bool precise = false;  // of mega
   std::string rung = "optimized";
   std::vector<std::string> sets;  // "switch=0|1"
   std::string form;               // empty: interleaved

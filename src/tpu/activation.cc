@@ -1,5 +1,7 @@
 #include "tpu/activation.h"
 
+#include <cmath>
+
 namespace kda::tpu {
 
 using ir::DType;
@@ -27,6 +29,19 @@ Value LogOnePlusOverSelf(Value e) {
 Value SumOfSquares(Value x) { return ir::ReduceSum(x * x, static_cast<int>(x.shape().size()) - 1); }
 
 }  // namespace
+
+ScaledSoftplus ScaleSoftplus(Value log, Value bias) {
+  ir::Builder* const b = log.builder();
+  const auto constant = [&](double x) { return b->Constant(DType::kF32, x, log.shape()); };
+  const double power = 40;
+  const Value large = log > 64.0, small = log < -70.0, log2 = log * kLog2E;
+  ScaledSoftplus of;
+  of.shift = bias + ir::Select(large, log - power / kLog2E, 0.0);
+  of.factor = ir::Select(small, constant(kLog2E * std::exp2(-power)), kLog2E);
+  of.scale = ir::Exp2(ir::Select(large, constant(power),
+                                 ir::Max(log2 + ir::Select(small, constant(power), 0.0), -126.0)));
+  return of;
+}
 
 // a softplus(x) = a e^min(x, 0) (log(1 + e) / e, and max(x, 0) more where x > 0),  e = e^-|x|
 // The power is used as its root twice, so that no product with it leaves fp32 on the way.

@@ -64,6 +64,7 @@ void CheckNumbers(const TpuProblem& p, const KernelTakes& takes) {
   if (!(std::fabs(p.scale) <= std::numeric_limits<float>::max())) {
     Refuse(kernel, "scale", std::to_string(p.scale), "a finite fp32 number");
   }
+  if (p.precise && !takes.precise) Refuse(kernel, "precise", "1", "0: it is mega's");
   const auto is_float = [](ir::DType dtype) {
     return dtype == ir::DType::kBF16 || dtype == ir::DType::kF32;
   };

@@ -29,6 +29,8 @@ struct TpuProblem {
   bool has_dt_bias = true;
   bool qk_l2norm = false;
   bool beta_logits = false;
+  // Sums that all but cancel, of keys that are alike with slow gates, in one more pass (docs/tpu_mega.md).
+  bool precise = false;
   double scale = 0.08838834764831845;  // K^-0.5
   ir::DType gate_dtype = ir::DType::kBF16;
   ir::DType beta_dtype = ir::DType::kBF16;
@@ -49,6 +51,7 @@ struct KernelTakes {
   bool fp32_gate = false;
   bool slots = false;
   bool checkpoints = false;
+  bool precise = false;
 };
 
 // Sizes, row numbers and offsets are i32 on the chip; beta's columns are padded to a multiple of 128.

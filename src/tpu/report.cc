@@ -77,7 +77,7 @@ BuiltProgram BuildMegaProgram(const ProgramRequest& request) {
       request, "mega",
       [&](const TpuProblem& problem, hlo::Module* module) { BuildMega(problem, module); });
   built.description = "mega, " + std::to_string(MegaHeadGroup(p.heads / request.partitions)) +
-                      " heads in a step, " +
+                      " heads in a step, " + (p.precise ? "precise, " : "") +
                       (mega::HasBoundedWay(p) ? "gates by their bound" : "gates without a bound") +
                       "; " + Words(p) + Chips(request.partitions);
   return built;

@@ -58,6 +58,8 @@ class WithoutLibtpu(Folder):
                 (["emit"], ("--output",)),
                 (["emit", "--output", self.folder, "--heads", "12"], ("--heads: 12", "mega", "multiple of 8")),
                 (["emit", "--output", self.folder, "--rung", "port"], ("--rung", "ladder")),
+                (["emit", "--output", self.folder, "--kernel", "decode", "--precise"],
+                 ("decode", "precise")),
                 (["emit", "--output", self.folder, "--kernel", "ladder", "--rung", "best"],
                  ("--rung", "best", "original")),
                 (["emit", "--output", self.folder, "--kernel", "ladder", "--heads", "12", "--set",

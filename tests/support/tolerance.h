@@ -28,6 +28,9 @@
 //                               is the 6e-3 that the project promises for bf16
 //   kTpuCancelling  1.5e-2      keys that are alike and gates that are slow: sums of many terms, each
 //                               rounded so, all but cancel
+//   kTpuAlike       3e-2        the same of keys that are one and the same to 1/10 and less, unless
+//                               TpuProblem::precise: a chunk's 64 roundings of v_new, each 2^-9 at most
+//                               and half that on average, sum up to sqrt(64) of one, as do those of T
 //
 // TPU decode multiplies in fp32: its o and states are held to the rule above.
 //
@@ -55,6 +58,7 @@ inline constexpr double kPublishedAtol = 5e-4;
 
 inline constexpr double kTpuLimit = 6e-3;
 inline constexpr double kTpuCancelling = 1.5e-2;
+inline constexpr double kTpuAlike = 3e-2;
 
 // Relative error of one number that was rounded to bf16 that many times, at most.
 inline constexpr double Bf16Roundings(int count) { return count * 0x1p-8; }

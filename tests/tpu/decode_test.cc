@@ -194,6 +194,21 @@ TEST(Decode, ExtremeGates) {
   }
 }
 
+TEST(Decode, GatesOfAnySize) {
+  for (const ExtremeGates& gates : AllExtremeGates()) {
+    SCOPED_TRACE(Name(gates.gate) + " " + std::to_string(gates.a_log[0]));
+    Case c = Make(1, 8, 9, 0, {}, gates.gate);
+    SetGates(&c, gates);
+    Check(c);
+  }
+  Case c = Make(1, 8, 9, 0, {}, MegaGate::kBounded);
+  c.lower_bound = -3e38;
+  c.A_log.clear();
+  c.dt_bias.clear();
+  for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, h % 2 == 0 ? -200 : 0);
+  Check(c);
+}
+
 // Whatever is in one head of one sequence, the others' bits do not change.
 TEST(Decode, NaNStaysInItsHead) {
   Case clean = Make(2, 16, 10);

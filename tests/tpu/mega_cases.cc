@@ -71,6 +71,7 @@ tpu::TpuProblem MegaProblem(const Case& c, const MegaRun& run) {
   tpu::TpuProblem p = ProblemOf(c);
   p.tokens = Capacity(c, run);
   p.gate_dtype = DType::kBF16;
+  p.precise = run.precise;
   return p;
 }
 
@@ -273,6 +274,34 @@ void SetGateOfHead(Case* c, int64_t head, double x) {
   }
 }
 
+Case KeysAlike(uint64_t seed, int64_t tokens, MegaGate gate, const Alike& alike) {
+  Case c = MegaStandard(seed, 8, {tokens}, gate, Regime::kSlow);
+  c.S0.clear();
+  c.beta_logits = false;
+  std::fill(c.A_log.begin(), c.A_log.end(), 0);
+  std::fill(c.dt_bias.begin(), c.dt_bias.end(), 0);
+  const double x = gate == MegaGate::kLog       ? alike.G
+                   : gate == MegaGate::kBounded ? std::log(alike.G / (c.lower_bound - alike.G))
+                                                : std::log(std::expm1(-alike.G));
+  for (int64_t h = 0; h < 8; ++h) {
+    SetGateOfHead(&c, h, x);
+    for (int64_t t = 0; t < tokens; ++t) {
+      const auto at = static_cast<uint64_t>(t * 8 + h);
+      double key[kDim], squares = 0;
+      for (int64_t d = 0; d < kDim; ++d) {
+        const auto channel = static_cast<uint64_t>(d);
+        key[d] = Normal(seed, 80, at * kDim + channel) +
+                 alike.common * Normal(seed, 60, static_cast<uint64_t>(h) * kDim + channel);
+        squares += key[d] * key[d];
+      }
+      for (int64_t d = 0; d < kDim; ++d) c.Key(t, h, d) = Bf16(key[d] / std::sqrt(squares));
+      c.Beta(t, h) =
+          Bf16(alike.least_beta + (alike.most_beta - alike.least_beta) * Uniform(seed, 95, at));
+    }
+  }
+  return c;
+}
+
 std::vector<Case> TotalWipes() {
   Case c = MegaStandard(11, 8, {70}, MegaGate::kLog);
   for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, h % 2 == 0 ? -2700 : -kInf);
@@ -295,6 +324,37 @@ Case GateParameters() {
     c.A_log[static_cast<size_t>(h)] = a_log[h];
   }
   return c;
+}
+
+std::vector<ExtremeGates> AllExtremeGates() {
+  constexpr MegaGate kBounded = MegaGate::kBounded, kSoftplus = MegaGate::kSoftplus;
+  return {{kSoftplus,
+           {87.9, 85, 80, 95, 64.5, 63.5, 200, 200},
+           {-87.75, -87.5, -87.5, -96, -64.5, -64.5, 0, -200},
+           {0, 0, 0, 0, 0, 0, 0, 0}},
+          {kSoftplus,
+           {-88.5, -88.5, -100, -100, -87, -69.5, -70.5, -200},
+           {3e38, 1e38, 3e38, kInf, 3e38, 1e30, 1e30, kInf},
+           {0, 0, 0, 0, 0, 0, 0, 0}},
+          {kSoftplus,
+           {200, 90, 0, 3, -100, -100, 88, 87.9},
+           {-kInf, -88, 100, -1e30, -1e30, 0, 20, -117.75},
+           {0, 0, -100, 1e30, 3e38, 0, -110, 30}},
+          {kBounded,
+           {50, 50, 60, -200, -200, 3, 200, 88},
+           {1e-19, -1e-22, -1e30, kInf, -kInf, -kInf, 0, 1e-30},
+           {0, 0, 1e30, 0, 0, 3.4e38, 0, 0}}};
+}
+
+void SetGates(Case* c, const ExtremeGates& gates) {
+  for (int64_t h = 0; h < 8; ++h) {
+    const auto head = static_cast<size_t>(h);
+    SetGateOfHead(c, h, gates.x[h]);
+    c->A_log[head] = F32(gates.a_log[h]);
+    // Where the two cancel they do so exactly.
+    const double bias = gates.bias[h] == -gates.x[h] ? -Bf16(gates.x[h]) : F32(gates.bias[h]);
+    std::fill_n(c->dt_bias.begin() + h * kDim, kDim, bias);
+  }
 }
 
 }  // namespace kda::test

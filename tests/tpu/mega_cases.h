@@ -23,6 +23,7 @@ struct MegaRun {
   int64_t capacity = 0;              // tokens of the arrays, at least the case's; beyond: `poison`
   double poison = kNan;              // of those rows, and of beta's padding
   std::vector<int64_t> final_slots;  // empty: the case's slots, for both
+  bool precise = false;              // TpuProblem::precise
   int unroll = 0;                    // MegaOptions::unroll; 0: as the defaults have it
   const tpu::MegaOptions* order = nullptr;  // instead of the defaults
 };
@@ -75,10 +76,25 @@ Case InBf16(Case c);                           // g rounded; beta too where it i
 // The same raw gate for a whole head.
 void SetGateOfHead(Case* c, int64_t head, double x);
 
+// One key for all tokens, to which noise of 1 / common its size is added, and betas in a range: sums of
+// many terms that all but cancel, as long as the gate G lets them.
+struct Alike {
+  double common = 1e4, G = -1e-3, least_beta = 0.05, most_beta = 0.95;
+};
+Case KeysAlike(uint64_t seed, int64_t tokens, MegaGate gate, const Alike& alike);
+
 // Gates whose decay is nothing, -inf among them.
 std::vector<Case> TotalWipes();
 Case SoftplusTails();
 Case GateParameters();  // exp(A_log) beside gates of moderate size
+
+// A_log, g and dt_bias of eight heads, whose product is of moderate size while parts of it are not.
+struct ExtremeGates {
+  MegaGate gate;
+  double a_log[8], x[8], bias[8];
+};
+std::vector<ExtremeGates> AllExtremeGates();
+void SetGates(Case* c, const ExtremeGates& gates);  // of eight heads, of every token
 
 }  // namespace kda::test
 

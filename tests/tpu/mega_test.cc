@@ -1,6 +1,7 @@
 // The mega kernel in the evaluator against the fp64 recurrence: gates, keys, heads, lengths.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -71,6 +72,61 @@ TEST(Mega, CorrelatedKeys) {
   CheckMega(InBf16(SideBySide(heads)), kTpuCancelling);
 }
 
+MegaRun Precise() {
+  MegaRun run;
+  run.precise = true;
+  return run;
+}
+
+// One head each: beside others a small state would be measured against theirs.
+TEST(Mega, StronglyCorrelatedKeys) {
+  for (double common : {3.0, 10.0, 30.0}) {
+    for (double G : {-0.01, -0.001}) {
+      for (double beta : {0.95, 0.9997}) {
+        SCOPED_TRACE(std::to_string(common) + " " + std::to_string(G) + " " + std::to_string(beta));
+        const Case c = InBf16(WithHeads(CorrelatedKeys(common, G, beta), 8));
+        CheckMega(c, common > 3 ? kTpuAlike : kTpuCancelling);
+        CheckMega(c, kTpuCancelling, Precise());
+      }
+    }
+  }
+}
+
+// Keys alike, one rounding of each token's v_new; it does not grow with the length.
+TEST(Mega, KeysAlike) {
+  const Alike rows[] = {{1e4, -1e-3, 0.05, 0.95}, {1e4, -1e-3, 0.9, 0.99}, {10, -1e-3, 0.05, 0.95},
+                        {1e4, -1e-2, 0.9, 0.99},  {1e4, 0, 0.05, 0.95},    {1e4, -1e-4, 0.4, 0.6}};
+  for (const Alike& alike : rows) {
+    for (int64_t tokens : {64, 1000}) {
+      SCOPED_TRACE(std::to_string(alike.common) + " " + std::to_string(alike.G) + " " +
+                   std::to_string(alike.most_beta) + ", " + std::to_string(tokens) + " tokens");
+      const Case c = KeysAlike(12, tokens, MegaGate::kLog, alike);
+      CheckMega(c, kTpuAlike);
+      CheckMega(c, kTpuCancelling, Precise());
+    }
+  }
+  for (MegaGate gate : {MegaGate::kBounded, MegaGate::kSoftplus}) {
+    const Case c = KeysAlike(12, 300, gate, {});
+    CheckMega(c, kTpuAlike);
+    CheckMega(c, kTpuCancelling, Precise());
+  }
+}
+
+// Every gate, regime and shape with the other products.
+TEST(Mega, Precise) {
+  for (MegaGate gate : kGates) {
+    for (Regime regime : {Regime::kMix, Regime::kSat, Regime::kSlow, Regime::kZero}) {
+      SCOPED_TRACE(Name(gate) + " " + Name(regime));
+      CheckMega(MegaStandard(1, 8, {70, 0, 5, 64}, gate, regime), kTpuLimit, Precise());
+    }
+  }
+  CheckMega(MegaStandard(2, 24, {35, 3}, MegaGate::kBounded), kTpuLimit, Precise());
+  Case c = MegaStandard(2, 16, {35, 130}, MegaGate::kSoftplus);
+  c.checkpoint_every = 40;
+  c.qk_l2norm = true;
+  CheckMega(c, kTpuLimit, Precise());
+}
+
 TEST(Mega, TotalWipe) {
   for (const Case& c : TotalWipes()) CheckMega(c);
 }
@@ -84,6 +140,29 @@ TEST(Mega, SigmoidTails) {
 
 TEST(Mega, SoftplusTails) { CheckMega(SoftplusTails()); }
 TEST(Mega, GateParameters) { CheckMega(GateParameters()); }
+
+TEST(Mega, ExtremeGates) {
+  for (const ExtremeGates& gates : AllExtremeGates()) {
+    for (double bound : {-5.0, -20.0}) {
+      if (gates.gate != MegaGate::kBounded && bound != -5) continue;
+      SCOPED_TRACE(Name(gates.gate) + " " + std::to_string(gates.a_log[0]));
+      Case c = MegaStandard(1, 8, {20}, gates.gate, Regime::kSat);
+      c.lower_bound = bound;
+      SetGates(&c, gates);
+      CheckMega(c);
+    }
+  }
+}
+
+TEST(Mega, LowestBound) {
+  Case c = MegaStandard(1, 8, {20}, MegaGate::kBounded, Regime::kSlow);
+  c.lower_bound = -3e38;
+  c.A_log.clear();
+  c.dt_bias.clear();
+  const double x[] = {-200, -1e30, -kInf, -80, 0, 60, 1e30, kInf};
+  for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, x[h]);
+  CheckMega(c);
+}
 
 // One token's value, read back through every lag by gates of 64 speeds.
 TEST(Mega, ImpulseResponse) {
@@ -118,20 +197,28 @@ TEST(Mega, ImpulseResponse) {
   }
 }
 
-// A state that only decays, in fp32 all the way. A bounded gate is c (1 + tanh x): near zero it is good
-// to 2^-24 of c, 3.6, not of itself. Any other is as good as the 8 roundings of a chunk of 64 tokens.
+// A state that only decays, in fp32 all the way. A bounded gate is c (1 + tanh x) down to a bound of -5:
+// near zero it is good to 2^-24 of c, 3.6, not of itself. Any other is as good as the 8 roundings of a
+// chunk of 64 tokens.
 TEST(Mega, SlowDecay) {
-  for (MegaGate gate : {MegaGate::kBounded, MegaGate::kLog}) {
-    Case c = MegaStandard(8, 8, {512}, gate, Regime::kSlow);
+  const struct {
+    MegaGate gate;
+    double bound, x, binades;
+  } rows[] = {{MegaGate::kBounded, -5, -11, 3.6},     {MegaGate::kBounded, -20, -11, 0.125},
+              {MegaGate::kBounded, -88, -13, 0.125},  {MegaGate::kBounded, -1000, -15, 0.125},
+              {MegaGate::kBounded, -1e6, -22, 0.125}, {MegaGate::kLog, 0, -8e-5, 0.125}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(Name(row.gate) + " " + std::to_string(row.bound));
+    Case c = MegaStandard(8, 8, {512}, row.gate, Regime::kSlow);
+    c.lower_bound = row.bound;
     c.A_log.assign(c.A_log.size(), 0);
     c.dt_bias.assign(c.dt_bias.size(), 0);
-    for (int64_t h = 0; h < 8; ++h) {
-      SetGateOfHead(&c, h, gate == MegaGate::kBounded ? -11 : -8e-5);
-    }
+    for (int64_t h = 0; h < 8; ++h) SetGateOfHead(&c, h, row.x);
     SetBeta(&c, 0);
     const MegaResult result = CheckMega(c);
-    const double G = gate == MegaGate::kBounded ? -5 / (1 + std::exp(11.0)) : Bf16(-8e-5);
-    const double limit = DecayError(512, gate == MegaGate::kBounded ? 3.6 : 0.125);
+    const double G =
+        row.gate == MegaGate::kBounded ? row.bound / (1 + std::exp(-row.x)) : Bf16(row.x);
+    const double limit = DecayError(512, row.binades);
     for (int64_t i = 0; i < result.S.size(); ++i) {
       const double want = c.S0[static_cast<size_t>(i)] * std::exp(512 * G);
       ASSERT_NEAR(result.S.Get(i), want, limit * std::fabs(want)) << i;
@@ -165,6 +252,21 @@ TEST(Mega, BetaLogits) {
   CheckMega(c);
   c.dtypes.beta = KDA_F32;
   CheckMega(c);
+}
+
+// A small beta is right relative to itself: without an initial state it scales everything.
+TEST(Mega, SmallBetas) {
+  for (double logit : {-30.0, -22.0, -18.0, -16.0, -14.0, -8.0, 0.0, 8.0, 30.0}) {
+    SCOPED_TRACE(logit);
+    Case c = MegaStandard(1, 8, {70}, MegaGate::kBounded, Regime::kSlow);
+    c.S0.clear();
+    c.beta_logits = true;
+    std::fill(c.beta.begin(), c.beta.end(), logit);
+    CheckMega(c);
+    c.dtypes.beta = KDA_F32;
+    std::fill(c.beta.begin(), c.beta.end(), F32(logit + 0.01));
+    CheckMega(c);
+  }
 }
 
 TEST(Mega, ActivatedBeta) {

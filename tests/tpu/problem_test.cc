@@ -195,6 +195,18 @@ struct Inputs {
 };
 
 void Mega(const TpuProblem& p, hlo::Module* m) { BuildMega(p, m); }
+TEST(ProblemRefused, PreciseButForMega) {
+  for (const Kernel& kernel : Kernels()) {
+    TpuProblem p = kernel.good;
+    p.precise = true;
+    if (std::string(kernel.name) == "mega") {
+      EXPECT_NO_THROW(kernel.build(p));
+    } else {
+      ExpectRefused(kernel, p, {"precise is 1", "0"});
+    }
+  }
+}
+
 TEST(CheckInputs, Offsets) {
   const Inputs in(Kernels()[0].good, Mega);
   for (const std::vector<int32_t>& good :

@@ -24,7 +24,9 @@ void Kernel::PrepareGates() {
         half = Select(row == h, BroadcastTo(a * (kLog2E / 2), shape), half);
       }
     }
+    half = ir::Max(half, -126.0);  // the root is not 0, which times an infinite x would be NaN,
     const bool bounded = problem.gate == KDA_GATE_BOUNDED;
+    if (bounded) half = ir::Min(half, 127.0);  // nor infinite, times 0
     Store(gate_scale.At(Index(group)), bounded ? ir::Exp2(half) : half);
     Value shift = b->Constant(DType::kF32, 0, shape);
     if (dt_bias.builder() != nullptr) shift = Load(dt_bias.At(Index(group)));
@@ -38,7 +40,7 @@ Value Kernel::Decay(Value group, Value raw) const {
   const Value x = raw + Load(gate_shift.At(Index(group)));
   if (problem.gate == KDA_GATE_BOUNDED) {
     const Value z = x * scale * scale;
-    return ir::Exp2(Sigmoid(z) * (problem.lower_bound * kLog2E));
+    return ir::Exp2(Sigmoid(z) * LeastGate2(problem.lower_bound));
   }
   return ir::Exp2(-ScaledSoftplus2(x, scale));
 }

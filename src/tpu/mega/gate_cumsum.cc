@@ -1,9 +1,10 @@
 // Stage gate_cumsum of the mega kernel: the activated gate and its sums over a chunk.
 //
 //   x  = g + dt_bias,  a = e^A_log
-//   g2 = lower_bound / ln 2 * sigmoid(a x) = c (1 + tanh(a x / 2)),  c = lower_bound / (2 ln 2)    bounded
-//      = -a softplus(x) / ln 2                                                                    softplus
-//      = g / ln 2                                                                                 log
+//   g2 = lower_bound / ln 2 * sigmoid(a x)  bounded; where intra_chunk takes the bounded way
+//      = c (1 + tanh(a x / 2)), c = lower_bound / (2 ln 2), good to 2^-24 of the bound and not of itself
+//      = -a softplus(x) / ln 2              softplus
+//      = g / ln 2                           log
 //   g2 = max(g2, -150) unless intra_chunk takes the bounded way, whose g2 are at least -7.25
 //   G  = inclusive prefix sum of g2 over the chunk
 //
@@ -24,9 +25,7 @@
 //   row  69      m1 - m0
 //
 // The middle is a later row for half the block: a later gate can change the roundings of an earlier
-// output of its block (by up to 3 units in the last place of a row's largest element, as bf16).
-#include <cmath>
-
+// output of its block (docs/tpu_mega.md says by how much).
 #include "tpu/activation.h"
 #include "tpu/mega/kernel.h"
 
@@ -89,37 +88,49 @@ void Kernel::PrepareConstants() {
   }
   level_masks.SetWords(5, Words(b, 0x3f80, [](Value i, Value j) { return i == j; }));
 
-  // e^A_log / 2 and e^A_log dt_bias / 2 (bounded), e^A_log and dt_bias otherwise, as rows.
-  const double half = problem.gate == KDA_GATE_BOUNDED ? 0.5 : 1.0;
-  const Shape rows = {heads, kDim};
-  Value scale = b->Constant(DType::kF32, half, rows);
-  if (a_log.builder() != nullptr) {
-    const Value logs = Load(a_log.At(Index(group)));  // [1, heads]
-    const Shape square = {heads, heads};
-    const Value column = ReduceSum(
-        Select(b->Iota(square, 0) == b->Iota(square, 1), BroadcastTo(logs, square), 0.0), 1);
-    // Bounded by 2^127, and where dt_bias is to be scaled by 2^60: a product with either stays a number,
-    // and beyond them the gate does not change.
-    const double most = problem.gate == KDA_GATE_BOUNDED ? 60 : 127;
-    scale = Exp2(Min(BroadcastTo(column, rows) * kLog2E, most)) * half;
-  }
-  Store(gate_scale, scale);
-  Value shift = b->Constant(DType::kF32, 0.0, rows);
-  if (dt_bias.builder() != nullptr) {
-    shift = Load(dt_bias.At(Index(group)));
-    if (problem.gate == KDA_GATE_BOUNDED) shift = shift * scale;
-  }
-  Store(gate_shift, shift);
+  PrepareGates();
 
   // What the dummy chunks at the start read.
   for (const Packed* p : {&l_both, &l_diag, &l_off, &t_work, &t_done, &product, &qk_next, &qk,
-                          &kg_next, &kg, &aqk_next, &aqk}) {
+                          &aqk_next, &aqk, &aqk_low_next, &aqk_low}) {
     Zero(b, p->ref());
+  }
+  for (const Ref* r : {&kg_next, &kg}) Zero(b, *r);
+  if (problem.precise) {
+    for (const Packed* p : {&ln_next, &ln, &ln_low_next, &ln_low}) Zero(b, p->ref());
   }
   for (const Ref* r : {&decay_new, &decay_next, &decay}) Store(*r, 0.0);
   Store(beta_next, 0.0);
   Store(beta_now, 0.0);
   Zero(b, state.At(state_ring));
+}
+
+// The gate's parameters as rows, one per head: x = (g + shift) factor, and what scales the activation.
+void Kernel::PrepareGates() {
+  if (problem.gate == KDA_GATE_LOG) return;
+  const Shape rows = {heads, kDim};
+  Value logs = b->Constant(DType::kF32, 0.0, rows);
+  if (a_log.builder() != nullptr) {
+    const Value row = Load(a_log.At(Index(group)));  // [1, heads]
+    const Shape square = {heads, heads};
+    logs = BroadcastTo(
+        ReduceSum(Select(b->Iota(square, 0) == b->Iota(square, 1), BroadcastTo(row, square), 0.0),
+                  1),
+        rows);
+  }
+  Value shift = b->Constant(DType::kF32, 0.0, rows);
+  if (dt_bias.builder() != nullptr) shift = Load(dt_bias.At(Index(group)));
+  if (problem.gate == KDA_GATE_BOUNDED) {
+    // Never 0 nor infinite: an infinite x keeps its sign, and 0 stays 0.
+    const Value power = Exp2(Min(Max(logs * kLog2E, -125.0), 126.0));
+    Store(gate_scale, bounded ? power * 0.5 : power);
+    Store(gate_shift, shift);
+    return;
+  }
+  const ScaledSoftplus of = ScaleSoftplus(logs, shift);
+  Store(gate_scale, of.scale);
+  Store(gate_shift, of.shift);
+  Store(gate_factor, of.factor);
 }
 
 Value Kernel::BetaStart(Value chunk) const {
@@ -159,7 +170,7 @@ Value Kernel::BetaRow(int item) const {
 }
 
 std::vector<Stage> Kernel::GateCumsum() {
-  const double c = problem.gate == KDA_GATE_BOUNDED ? problem.lower_bound * kLog2E / 2 : 0;
+  const double c = LeastGate2(problem.lower_bound) * (bounded ? 0.5 : 1);
   const Shape rows = {kChunk, kDim};
   std::vector<Value> inside, factor;
   for (const Value& valid : valid_a) {
@@ -173,20 +184,21 @@ std::vector<Stage> Kernel::GateCumsum() {
     const Pair x = LoadPair(g_in, item);
     std::vector<Value> hi, lo;
     for (int e = 0; e < 2; ++e) {
-      const Value scale = Load(gate_scale.Rows(2 * pair + e, 1));
-      const Value shift = Load(gate_shift.Rows(2 * pair + e, 1));
+      const auto row_of = [&](const Ref& rows) { return Load(rows.Rows(2 * pair + e, 1)); };
       Value g2;
       if (problem.gate == KDA_GATE_BOUNDED) {
-        g2 = Tanh(x.head[e] * scale + shift) * factor[u] + factor[u];
+        const Value z = (x.head[e] + row_of(gate_shift)) * row_of(gate_scale);
+        g2 = bounded ? Tanh(z) * factor[u] + factor[u] : Sigmoid(z) * factor[u];
       } else if (problem.gate == KDA_GATE_SOFTPLUS) {
-        g2 = Select(inside[u], -(Softplus2((x.head[e] + shift) * kLog2E) * scale), 0.0);
+        const Value z = (x.head[e] + row_of(gate_shift)) * row_of(gate_factor);
+        g2 = Select(inside[u], -(Softplus2(z) * row_of(gate_scale)), 0.0);
       } else {
         g2 = Select(inside[u], x.head[e] * kLog2E, 0.0);
       }
       if (!bounded) g2 = Max(g2, kLeastGate2);
-      const Value high = Bits(Bits(g2, DType::kI32) & 0xffff0000u, DType::kF32);
-      hi.push_back(Cast(high, DType::kBF16));
-      lo.push_back(Cast(g2 - high, DType::kBF16));
+      const Halves halves = InHalves(g2);
+      hi.push_back(halves.high);
+      lo.push_back(halves.low);
     }
     gate_hi_lo[static_cast<size_t>(item)] = Concat({Concat(hi, 1), Concat(lo, 1)}, 0);
   };

@@ -1,14 +1,14 @@
 // Stage intra_chunk of the mega kernel (bounded gates): what the tokens of a chunk mean to each other.
 //
 //   q~_i = q_i 2^D_i    k~_i = k_i 2^D_i    k^_j = k_j 2^-D_j                       bf16
-//   Aqk[i, j] = scale beta_j q~_i . k^_j    j <= i                          fp32 sums, stored bf16
+//   Aqk[i, j] = scale beta_j q~_i . k^_j    j <= i                  fp32 sums, kept as two bf16 halves
 //   Ln[i, j]  = -beta_j k~_i . k^_j         j <  i
 //
 // within a block of 32 rows; for rows of the second block and columns of the first, k^_j = k_j 2^(m1 - G_j)
 // instead (its own exponent: a product of two exponentials would underflow). beta stands with the
-// column, along the lanes. For stages inter_chunk and output, in bf16:
+// column, along the lanes. For stages inter_chunk and output:
 //
-//   qk = [scale q 2^G; k 2^G]   [128, 128] per head        kg = k 2^(G_last - G)   [128, 128] per pair
+//   qk = [scale q 2^G; k 2^G]   [128, 128] bf16 per head   kg = k 2^(G_last - G)   [128, 128] fp32 per pair
 //
 // both from the fp32 products with 2^(+-D), rounded once (slow gates, 1024 tokens: o 5.3e-3 to 4.6e-3).
 
@@ -46,10 +46,10 @@ std::vector<Stage> Kernel::IntraChunk() {
           const Value f = Rows(exponents[p].head[e], row + r, 1);
           return Rows(x, r * kBlock, kBlock) * BroadcastTo(by == 1 ? f : f * by, {kBlock, kDim});
         };
-        return ToBF16(Concat({block(0), block(1)}, 0));
+        return Concat({block(0), block(1)}, 0);
       };
-      q_start[p].head[e] = moved(q_of, 0, problem.scale * kLower);
-      k_start[p].head[e] = moved(k_of, 0, kLower);
+      q_start[p].head[e] = ToBF16(moved(q_of, 0, problem.scale * kLower));
+      k_start[p].head[e] = ToBF16(moved(k_of, 0, kLower));
       k_end[p].head[e] = moved(kd_of, 2, 1);
       k_cross[p].head[e] = ToBF16(Rows(ke, 0, kBlock) * cross);
     }
@@ -78,7 +78,7 @@ std::vector<Stage> Kernel::IntraChunk() {
         keys_to_end.push_back(Rows(k_end[p].head[e], block * kBlock, kBlock));
       }
     }
-    kg_next.Set(item, Concat(keys_to_end, 0));
+    Store(kg_next.At(item), Concat(keys_to_end, 0));
     for (int e = 0; e < 2; ++e) {
       qk_next.Set(2 * item + e, Concat({q_start[p].head[e], k_start[p].head[e]}, 0));
       Store(decay_new.Rows(2 * item + e, 1), Rows(exponents[p].head[e], 4, 1));
@@ -94,9 +94,18 @@ std::vector<Stage> Kernel::IntraChunk() {
       return Concat({x, b->Constant(DType::kF32, 0, {kBlock, kDim / 2})}, 1);
     };
     const Value scores = Concat({widen(Rows(x0[p], 0, kBlock)), Rows(x1[p], 0, kBlock)}, 0);
-    aqk_next.Set(item, ToBF16(Select(causal, scores * (beta_row * (problem.scale * kLower)), 0.0)));
+    const Halves aqk_of =
+        InHalves(Select(causal, scores * (beta_row * (problem.scale * kLower)), 0.0));
+    aqk_next.Set(item, aqk_of.high);
+    aqk_low_next.Set(item, aqk_of.low);
     const Value k0 = widen(Rows(x0[p], kBlock, kBlock)), k1 = Rows(x1[p], kBlock, kBlock);
     const Value minus = beta_row * -kLower;
+    if (problem.precise) {
+      KeepLn(item,
+             Concat({Select(strictly_lower, k0, 0.0), Select(low_lanes | strictly_lower, k1, 0.0)},
+                    0) *
+                 minus);
+    }
     Require(l_read[p], "l_both is overwritten before stage B has copied it");
     l_both.Set(
         item,

@@ -146,12 +146,12 @@ void Kernel::UnboundedEnds(int item) {
     const Value up = Exp2(g), down = Exp2(BroadcastTo(last, {kChunk, kDim}) - g);
     qk_next.Set(2 * item + h,
                 ToBF16(Concat({qq.head[h] * up * problem.scale, kk.head[h] * up}, 0)));
-    const Value kd = ToBF16(kk.head[h] * down);
+    const Value kd = kk.head[h] * down;
     keys[0].push_back(Rows(kd, 0, kBlock));
     keys[1].push_back(Rows(kd, kBlock, kBlock));
     Store(decay_new.Rows(2 * item + h, 1), Rows(up, kChunk - 1, 1));
   }
-  kg_next.Set(item, Concat({keys[0][0], keys[0][1], keys[1][0], keys[1][1]}, 0));
+  Store(kg_next.At(item), Concat({keys[0][0], keys[0][1], keys[1][0], keys[1][1]}, 0));
   Store(beta_next.Rows(item, 1), BetaRow(item));
 }
 
@@ -174,7 +174,10 @@ std::vector<Stage> Kernel::IntraChunkUnbounded() {
     const Builder::Label label(b, "intra_chunk", 2 * item);
     const auto p = static_cast<size_t>(item);
     const Value beta_row = BetaRow(item), minus = -beta_row;
-    aqk_next.Set(item, ToBF16(x0[p] * (beta_row * problem.scale)));
+    const Halves aqk_of = InHalves(x0[p] * (beta_row * problem.scale));
+    aqk_next.Set(item, aqk_of.high);
+    aqk_low_next.Set(item, aqk_of.low);
+    if (problem.precise) KeepLn(item, x1[p] * minus);
     Require(l_read[p], "l_both is overwritten before stage B has copied it");
     // The diagonal blocks as a quad, then the block below them in the first 64 lanes.
     const Value upper = Rows(x1[p], 0, kBlock), lower = Rows(x1[p], kBlock, kBlock);

@@ -13,6 +13,11 @@ Value Ones(Value mask) {
   return Select(mask, b->Constant(DType::kF32, 1.0, mask.shape()), 0.0);
 }
 
+Halves InHalves(Value x) {
+  const Value high = Bits(Bits(x, DType::kI32) & 0xffff0000u, DType::kF32);
+  return {ToBF16(high), ToBF16(x - high)};
+}
+
 Value BlockDiagonal(Value a, Value b) {
   const Value zero = a.builder()->Constant(a.dtype(), 0, a.shape());
   return Concat({Concat({a, zero}, 1), Concat({zero, b}, 1)}, 0);
@@ -31,7 +36,8 @@ namespace {
 // Two chunks a step where nothing has to leave the chip between them: the ramps at a step's ends, where
 // the matrix units wait, then come half as often.
 int UnrollOf(const TpuProblem& p, const MegaOptions& o) {
-  if (p.checkpoint_every > 0) return 1;
+  if (p.checkpoint_every > 0 || p.precise)
+    return 1;  // precise: stage C has more steps than a chunk pairs
   return o.unroll;
 }
 
@@ -41,7 +47,7 @@ const TpuProblem& Checked(const TpuProblem& p, const MegaOptions& o) {
   KernelTakes takes;
   takes.kernel = "mega";
   takes.head_multiple = 8;
-  takes.slots = takes.checkpoints = true;
+  takes.slots = takes.checkpoints = takes.precise = true;
   CheckProblem(p, takes);
   RefuseOutside("mega", "unroll", o.unroll, 1, 2);
   RefuseOutside("mega", "lag_a", o.lag_a, 0, kMostLag);
@@ -70,10 +76,11 @@ Kernel::Kernel(Builder* builder, const TpuProblem& p, const MegaOptions& o)
   DeclareScratch();
   DeclareTables();
   const auto n = static_cast<size_t>(items);
-  for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &update, &kg_columns})
+  for (auto* values : {&gate_hi_lo, &prefix, &x0, &x1, &v_new, &left_over_of, &update})
     values->resize(n);
+  kg_columns.resize(n);
   for (auto* values :
-       {&exponents, &q_up, &k_up, &k_down, &k_cross, &q_start, &k_start, &k_end, &read}) {
+       {&exponents, &q_up, &k_up, &k_down, &k_cross, &q_start, &k_start, &k_end, &read, &rest}) {
     values->resize(n);
   }
 }
@@ -118,8 +125,13 @@ void Kernel::DeclareScratch() {
   beta_in = b->Scratch("beta_in", problem.beta_dtype, {2, unroll, heads, kBetaWindow});
   o_out = b->Scratch("o_out", bf16, {2, unroll, kChunk, heads, kDim});
   state = b->Scratch("state", f32, {state_ring + 1, heads, kDim, kDim});
-  gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});
-  gate_shift = b->Scratch("gate_shift", f32, {heads, kDim});
+  if (problem.gate != KDA_GATE_LOG) {
+    gate_scale = b->Scratch("gate_scale", f32, {heads, kDim});
+    gate_shift = b->Scratch("gate_shift", f32, {heads, kDim});
+  }
+  if (problem.gate == KDA_GATE_SOFTPLUS) {
+    gate_factor = b->Scratch("gate_factor", f32, {heads, kDim});
+  }
   beta_lanes = b->Scratch("beta_lanes", f32, {unroll * heads, kDim});
   if (bounded) {
     prefix_matrix = Packed(b, "prefix_matrix", 1, 80);
@@ -138,10 +150,18 @@ void Kernel::DeclareScratch() {
   product = Packed(b, "product", P, 32);
   qk_next = Packed(b, "qk_next", 2 * P, 128);
   qk = Packed(b, "qk", 2 * P, 128);
-  kg_next = Packed(b, "kg_next", P, 128);
-  kg = Packed(b, "kg", P, 128);
+  kg_next = b->Scratch("kg_next", f32, {P, kDim, kDim});
+  kg = b->Scratch("kg", f32, {P, kDim, kDim});
   aqk_next = Packed(b, "aqk_next", P, 64);
   aqk = Packed(b, "aqk", P, 64);
+  aqk_low_next = Packed(b, "aqk_low_next", P, 64);
+  aqk_low = Packed(b, "aqk_low", P, 64);
+  if (problem.precise) {
+    ln_next = Packed(b, "ln_next", P, 64);
+    ln = Packed(b, "ln", P, 64);
+    ln_low_next = Packed(b, "ln_low_next", P, 64);
+    ln_low = Packed(b, "ln_low", P, 64);
+  }
   decay_new = b->Scratch("decay_new", f32, {unroll * heads, kDim});
   decay_next = b->Scratch("decay_next", f32, {unroll * heads, kDim});
   decay = b->Scratch("decay", f32, {unroll * heads, kDim});

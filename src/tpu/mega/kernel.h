@@ -78,6 +78,11 @@ inline void Require(bool ok, const char* what) {
 }
 
 inline Value ToBF16(Value x) { return Cast(x, DType::kBF16); }
+// x as the sum of two bf16 numbers, good to 2^-17: its upper half, and what that leaves.
+struct Halves {
+  Value high, low;
+};
+Halves InHalves(Value x);
 Value Ones(Value mask);                 // 1.0 where it holds, in fp32
 Value BlockDiagonal(Value a, Value b);  // [a | 0; 0 | b]
 
@@ -132,6 +137,7 @@ struct Kernel {
 
   // The stages, in the order of their names' files; each returns what it does to an item.
   void PrepareConstants();
+  void PrepareGates();
   void PrepareStep();
   Value BetaStart(Value chunk) const;  // the window's first token
   void PrepareBeta();
@@ -141,7 +147,9 @@ struct Kernel {
   void PrepareLevels();
   std::vector<Stage> Solve();
   std::vector<Stage> InterChunk();
-  void WidenDecay(int head);  // head of the step: 2 item, 2 item + 1
+  void KeepLn(int item, Value ln);
+  std::vector<Stage> Refine();  // of v_new, where precise
+  void WidenDecay(int head);    // head of the step: 2 item, 2 item + 1
   std::vector<Stage> Output();
   void FinishStep();
 
@@ -175,22 +183,24 @@ struct Kernel {
   Ref o, final_state, checkpoints;
 
   // Scratch.
-  Ref q_in, k_in, v_in, g_in;  // [2, unroll, kBufferRows, heads, 128] bf16
-  Ref beta_in;                 // [2, unroll, heads, kBetaWindow]
-  Ref o_out;                   // [2, unroll, 64, heads, 128] bf16
-  Ref state;                   // [state_ring + 1, heads, 128, 128] fp32
-  Ref gate_scale, gate_shift;  // [heads, 128]
-  Ref beta_lanes;              // [unroll * heads, 128]: beta along the lanes of a pair
-  Packed prefix_matrix;        // [1][80, 128]; unbounded gates:
-  Packed level_sums;           // [4][64, 128]
-  Ref level_map;               // [64, 128]
-  Ref unit_rows;               // [4 items, 64, 128]: q, then k of a pair's heads, normalised
-  Packed level_masks;          // [6][32, 128]
+  Ref q_in, k_in, v_in, g_in;               // [2, unroll, kBufferRows, heads, 128] bf16
+  Ref beta_in;                              // [2, unroll, heads, kBetaWindow]
+  Ref o_out;                                // [2, unroll, 64, heads, 128] bf16
+  Ref state;                                // [state_ring + 1, heads, 128, 128] fp32
+  Ref gate_scale, gate_shift, gate_factor;  // [heads, 128]
+  Ref beta_lanes;                           // [unroll * heads, 128]: beta along the lanes of a pair
+  Packed prefix_matrix;                     // [1][80, 128]; unbounded gates:
+  Packed level_sums;                        // [4][64, 128]
+  Ref level_map;                            // [64, 128]
+  Ref unit_rows;       // [4 items, 64, 128]: q, then k of a pair's heads, normalised
+  Packed level_masks;  // [6][32, 128]
   Packed l_both, l_diag, l_off, t_work, t_done, product;
-  Packed qk_next, qk, kg_next, kg, aqk_next, aqk;
-  Ref decay_new, decay_next, decay;  // [unroll * heads, 128]: e^G[last]
-  Ref decay_wide;                    // [unroll * heads, 128, 128]: decay down the rows of a state
-  Ref beta_next, beta_now;           // [items, 128]
+  Packed qk_next, qk, aqk_next, aqk, aqk_low_next, aqk_low;
+  Packed ln_next, ln, ln_low_next, ln_low;  // only where precise: Ln for Refine
+  Ref kg_next, kg;                          // [items, 128, 128], fp32
+  Ref decay_new, decay_next, decay;         // [unroll * heads, 128]: e^G[last]
+  Ref decay_wide;           // [unroll * heads, 128, 128]: decay down the rows of a state
+  Ref beta_next, beta_now;  // [items, 128]
   ChunkTable table;
   Ref walk;  // SMEM: of the next chunk, by Walk
   Ref in_semaphore, v_semaphore, o_semaphore, state_in_semaphore, state_out_semaphore,
@@ -207,8 +217,9 @@ struct Kernel {
   Value decay_columns;                              // [128, unroll * heads]
   std::vector<Value> gate_hi_lo, prefix, x0, x1;
   std::vector<Pair> exponents, q_up, k_up, k_down, k_cross, q_start, k_start, k_end;
-  std::vector<Pair> read;
-  std::vector<Value> v_new, update, kg_columns;
+  std::vector<Pair> read, rest;
+  std::vector<Value> v_new, left_over_of, update;
+  std::vector<Halves> kg_columns;
   // What an order of emission must respect: a pair's memory is read before it is written again.
   std::vector<bool> qk_read, l_read, t_read, state_done;
   bool beta_ready = false;          // beta_lanes are the step's

@@ -39,8 +39,24 @@ MegaOptions MegaDefaults(const TpuProblem& p) {
     o.beta = -0.02;
     o.lag_a = 3;
     o.lag_c = 6;
+  } else if (group == 16) {
+    o.start_a = 0.26;
+    o.start_c = -0.04;
+    o.end_c = 0.76;
+    o.start_d = 0.05;
+    o.beta = 0.02;
+    o.copies = 0.22;
   } else if (group == 8) {
     o.unroll = 2;
+  }
+  if (p.precise && bounded) {  // stage C is longer
+    o.start_a = 0.31;
+    o.start_c = -0.20;
+    o.end_c = 0.96;
+    o.start_d = -0.01;
+    o.beta = 0.03;
+    o.copies = 0.14;
+    o.lag_a = o.lag_c = 5;
   }
   return o;
 }

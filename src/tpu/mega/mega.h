@@ -23,7 +23,7 @@ namespace kda::tpu {
 // how many items apart its stages work (0: stage by stage; not of stage C with two chunks a step, where
 // a head's chunks depend on each other). An order that cannot be is refused.
 struct MegaOptions {
-  int unroll = 1;  // chunks of a step, 1 or 2; always 1 with checkpoints
+  int unroll = 1;  // chunks of a step, 1 or 2; always 1 with checkpoints, or where precise
   double start_a = 0.24, end_a = 1.14;
   double start_b = -0.10, end_b = 1.08;
   double start_c = -0.07, end_c = 0.81;
