@@ -374,7 +374,7 @@ TEST(Builder, RefusesValuesOfAnotherProgram) {
   const std::vector<std::function<void(Parts&)>> cases = {
       [&](Parts& p) { p.f + other.f; },
       [&](Parts& p) { other.r* p.f; },
-      [&](Parts& p) { p.f == other.f; },
+      [&](Parts& p) { static_cast<void>(p.f == other.f); },
       [&](Parts& p) { p.i << 3, p.i & other.i; },
       [&](Parts& p) { Select(other.m, p.f, p.f); },
       [&](Parts& p) { Select(p.m, p.f, other.f); },
