@@ -271,7 +271,7 @@ typedef struct kda_plan_info {
   int64_t checkpoints;         /* rows C */
   int64_t checkpoints_skipped; /* rows that will be left untouched */
   int32_t products;            /* KDA_F32, or KDA_BF16: the matrix products take operands rounded to
-                                  bf16 (KDA_ISA_AVX512_BF16) */
+                                  bf16 (KDA_ISA_AVX512_BF16, KDA_ISA_AMX) */
   int32_t reserved;            /* 0 */
 } kda_plan_info;
 

@@ -5,6 +5,8 @@
 #if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cerrno>
 #endif
 #endif
 
@@ -66,16 +68,6 @@ bool OfAmd() {
          Cpuid(0, 0, kEcx) == 0x444d4163;
 }
 
-// Linux lends the tiles' registers to a process that asks, once.
-bool TilesGranted() {
-#if defined(__linux__)
-  constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-
 uint64_t Detect() {
   const uint64_t saved = Xcr0();
   uint64_t features = 0;
@@ -84,11 +76,22 @@ uint64_t Detect() {
     if (has && (saved & row.saved) == row.saved) features |= row.feature;
   }
   if ((features & kAvx512Bf16) != 0 && OfAmd()) features |= kFastBf16Dot;
-  if ((features & kAmxTile) != 0 && !TilesGranted()) features &= ~(kAmxTile | kAmxBf16);
   return features;
 }
 
 }  // namespace
+
+bool AskForTiles() {
+#if defined(__linux__)
+  constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
+  const int saved = errno;
+  const bool granted = syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
+  errno = saved;
+  return granted;
+#else
+  return false;
+#endif
+}
 
 const char* CpuFeatureName(uint64_t bit) {
   for (const Row& row : kRows) {
@@ -102,6 +105,8 @@ const char* CpuFeatureName(uint64_t bit) {
 namespace {
 uint64_t Detect() { return 0; }
 }  // namespace
+
+bool AskForTiles() { return false; }
 
 const char* CpuFeatureName(uint64_t) { return nullptr; }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/cpu_features.h"
 #include "core/isa.h"
 #include "core/limits.h"
 #include "core/switches.h"
@@ -70,7 +71,12 @@ kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* err
                   "the environment variable is \"%.64s\", must be one of %s", cap.text,
                   all.Names().c_str());
     }
-    execution->isa = static_cast<kda_isa>((reference ? first : here.Best()).info.isa);
+    const Isa* best = reference ? &first : &here.Best();
+    if ((best->needs & kAmxTile) != 0 && !AskForTiles()) {
+      const IsaChoice others = {here.table, here.features & ~kAmxTile, here.cap};
+      best = &others.Best();
+    }
+    execution->isa = static_cast<kda_isa>(best->info.isa);
     return KDA_OK;
   }
   const Isa& isa = *here.table.Find(in.isa);
@@ -85,6 +91,11 @@ kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* err
     return Fail(error, KDA_ERROR_OPTION, "isa",
                 "%s is forced, but the reference backend has only %s", isa.info.name,
                 first.info.name);
+  }
+  if ((isa.needs & kAmxTile) != 0 && !AskForTiles()) {
+    return Fail(error, KDA_ERROR_UNAVAILABLE, "isa",
+                "%s is forced, but the system refuses this process the tile registers",
+                isa.info.name);
   }
   execution->isa = static_cast<kda_isa>(isa.info.isa);
   return KDA_OK;

@@ -55,8 +55,8 @@ struct HeadChunk {
 
 // Intermediates of a chunk, fp32. K- and V-wide rows are `ldk` and `ldv` long, zero past dim_k and
 // dim_v; with bf16 products g, decay, q, k and the operands made of them lie in panels (mma/tile.h).
-// The square ones are [64, 64]. Rows past `rows` are never read, and not written but for tiles of 16
-// rows (mma/amx.h). The table of buffers (buffers.cc) says which stage writes what and how large it
+// The square ones are [64, 64]. Rows past `rows` reach no row that exists, and are neither read nor
+// written but for tiles of 16 rows (mma/amx.h). The table of buffers (buffers.cc) says which stage writes what and how large it
 // is.
 struct ChunkBuffers {
   int ldk = 0, ldv = 0;

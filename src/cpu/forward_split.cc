@@ -65,6 +65,7 @@ class Split {
       view.v.data += first * SizeOf(view.v.dtype);
       view.o += first * SizeOf(view.o_dtype);
       view.dim_v = static_cast<int>(width);
+      view.more_rows = 0;  // the next chunk's gates are done with
       ChunkBuffers buffers;
       LayOutApart(run_.kernels.buffers, {dims_.ldk, PaddedDim(width), dims_.rows},
                   RecordAt(s.chunk_base + c, head), local, &buffers);
@@ -106,14 +107,14 @@ class Split {
           StateAt(p.initial_state, run_.buffers.initial_state, s.initial_slot, head);
       return {reinterpret_cast<const float*>(at) + first, p.dim_v};
     }
-    std::fill_n(scratch, PaddedDim(p.dim_k) * width, 0.0f);
-    return {scratch, width};
+    std::fill_n(scratch, PaddedDim(p.dim_k) * PaddedDim(width), 0.0f);
+    return {scratch, PaddedDim(width)};
   }
 
   State Next(const core::Sequence& s, int head, int64_t first, int64_t width, bool last,
              float* scratch) const {
     const core::Problem& p = plan_.problem;
-    if (!last || s.final_slot < 0) return {scratch, width};
+    if (!last || s.final_slot < 0) return {scratch, PaddedDim(width)};
     char* const at = StateAt(p.final_state, run_.buffers.final_state, s.final_slot, head);
     return {reinterpret_cast<float*>(at) + first, p.dim_v};
   }

@@ -4,7 +4,7 @@
 //         = u - w S                                              (DeltaRuleUW; the four-stage form)
 //   S    <- e^G[last] S + kg^T v_new,  kg[j] = k[j] e^(G[last] - G[j])          (AdvanceState)
 //
-// fp32 throughout. Stage output reads S between the two.
+// fp32 throughout, but for the operands of (k e^G) S where products take bf16. Stage output reads S between the two.
 #ifndef KDA_CPU_INTER_CHUNK_H_
 #define KDA_CPU_INTER_CHUNK_H_
 

@@ -134,7 +134,7 @@ class OperandPanel {
   const bool loaded_;
 };
 
-// x as a sum of two bf16, good to 17 bits, to element `at` of the two [64, 64] halves of `split`.
+// x as a sum of two bf16, good to 2^-17, to element `at` of the two [64, 64] halves of `split`.
 template <class V>
 void StoreSplit(float* split, int at, typename V::F x) {
   auto* const high = reinterpret_cast<uint16_t*>(split) + at;

@@ -18,7 +18,7 @@ struct Kernels {
   void (*gate_cumsum)(const HeadChunk&, const ChunkBuffers&);
   // Stage intra_chunk: q, k, beta -> aqk, l, qh, kh (and the loaded q, k, beta).
   void (*intra_chunk_products)(const HeadChunk&, const ChunkBuffers&);
-  // These four only with fp32 operands: nullptr where products take bf16.
+  // This, solve_uw and delta_rule_uw only with fp32 operands: nullptr where products take bf16.
   void (*intra_chunk_elementwise)(const HeadChunk&, const ChunkBuffers&);
   void (*solve_uw)(const HeadChunk&, const ChunkBuffers&, Solver);
   // Stage inter_chunk: v (or u, w) and the state -> v_new; the state after `rows` rows.

@@ -4,7 +4,7 @@
 // bytes, the halves for sums of 16 where 32 would take in rows that must not count. C lies in memory
 // between products (stack, first-level cache), so that what surrounds a product is the same code as
 // for registers. One product of 16 x 16 x 32 takes 16 cycles and its B tile 8 of loads: A is used
-// four times, B once, and nothing waits for loads (Intel Sapphire Rapids, by its documentation).
+// four times and B once (Intel Sapphire Rapids, by its documentation; not measured).
 #ifndef KDA_CPU_MMA_AMX_H_
 #define KDA_CPU_MMA_AMX_H_
 

@@ -5,41 +5,42 @@
 
 #include <cstdint>
 
+#include "cpu/mma/amx_config.h"
+
 namespace kda::cpu {
 
 struct AmxModel {
-  static void Configure() { Registers().configured = true; }
+  static void Configure() {
+    __builtin_memset(&Registers(), 0, sizeof(State));  // as LDTILECFG does
+    Registers().configured = true;
+  }
   static void Release() { Registers().configured = false; }
 
   template <int N>
   static void ZeroC() {
-    __builtin_memset(Registers().tile[N], 0, sizeof(TileData));
+    __builtin_memset(Tile(N), 0, sizeof(TileData));
   }
   template <int N>
   static void LoadC(const void* c, int64_t stride) {
-    Load(Registers().tile[N], c, stride, 16, 64);
+    Load(N, c, stride);
   }
   template <int N>
   static void StoreC(void* c, int64_t stride) {
-    for (int r = 0; r < 16; ++r) {
-      __builtin_memcpy(static_cast<char*>(c) + r * stride, Registers().tile[N][r], 64);
+    for (int r = 0; r < kTileConfig.rows[N]; ++r) {
+      __builtin_memcpy(static_cast<char*>(c) + r * stride, Tile(N)[r], kTileConfig.row_bytes[N]);
     }
   }
-  static void LoadA(const void* a, int64_t stride) { Load(Registers().tile[4], a, stride, 16, 64); }
-  static void LoadHalfA(const void* a, int64_t stride) {
-    Load(Registers().tile[5], a, stride, 16, 32);
-  }
-  static void LoadB(const void* b, int64_t stride) { Load(Registers().tile[6], b, stride, 16, 64); }
-  static void LoadHalfB(const void* b, int64_t stride) {
-    Load(Registers().tile[7], b, stride, 8, 64);
-  }
+  static void LoadA(const void* a, int64_t stride) { Load(4, a, stride); }
+  static void LoadHalfA(const void* a, int64_t stride) { Load(5, a, stride); }
+  static void LoadB(const void* b, int64_t stride) { Load(6, b, stride); }
+  static void LoadHalfB(const void* b, int64_t stride) { Load(7, b, stride); }
   template <int N>
   static void Dot() {
-    Multiply(Registers().tile[N], Registers().tile[4], Registers().tile[6], 16);
+    Multiply(N, 4, 6);
   }
   template <int N>
   static void DotHalf() {
-    Multiply(Registers().tile[N], Registers().tile[5], Registers().tile[7], 8);
+    Multiply(N, 5, 7);
   }
 
  private:
@@ -52,10 +53,16 @@ struct AmxModel {
     static thread_local State state;
     return state;
   }
-  static void Load(TileData& tile, const void* p, int64_t stride, int rows, int bytes) {
-    for (int r = 0; r < rows; ++r) {
-      __builtin_memcpy(tile[r], static_cast<const char*>(p) + r * stride,
-                       static_cast<unsigned>(bytes));
+  using Row = uint32_t[16];
+  // Without a configuration every use of a tile is a fault.
+  static Row* Tile(int n) {
+    if (!Registers().configured) __builtin_trap();
+    return Registers().tile[n];
+  }
+  static void Load(int n, const void* p, int64_t stride) {
+    Row* const tile = Tile(n);
+    for (int r = 0; r < kTileConfig.rows[n]; ++r) {
+      __builtin_memcpy(tile[r], static_cast<const char*>(p) + r * stride, kTileConfig.row_bytes[n]);
     }
   }
   static float Float(uint32_t bits) {
@@ -65,19 +72,20 @@ struct AmxModel {
   }
   static float Low(uint32_t pair) { return Float(pair << 16); }
   static float High(uint32_t pair) { return Float(pair & 0xffff0000u); }
-  static void Multiply(TileData& c, const TileData& a, const TileData& b, int pairs) {
-    if (!Registers().configured) __builtin_trap();
-    for (int m = 0; m < 16; ++m) {
+  static void Multiply(int n, int left, int right) {
+    Row* const c = Tile(n);
+    const Row *const a = Tile(left), *const b = Tile(right);
+    for (int m = 0; m < kTileConfig.rows[n]; ++m) {
       float even[16] = {}, odd[16] = {};
-      for (int k = 0; k < pairs; ++k) {
-        for (int n = 0; n < 16; ++n) {
-          even[n] = __builtin_fmaf(Low(a[m][k]), Low(b[k][n]), even[n]);
-          odd[n] = __builtin_fmaf(High(a[m][k]), High(b[k][n]), odd[n]);
+      for (int k = 0; k < kTileConfig.rows[right]; ++k) {
+        for (int j = 0; j < 16; ++j) {
+          even[j] = __builtin_fmaf(Low(a[m][k]), Low(b[k][j]), even[j]);
+          odd[j] = __builtin_fmaf(High(a[m][k]), High(b[k][j]), odd[j]);
         }
       }
-      for (int n = 0; n < 16; ++n) {
-        const float sum = Float(c[m][n]) + (even[n] + odd[n]);
-        __builtin_memcpy(&c[m][n], &sum, sizeof(sum));
+      for (int j = 0; j < 16; ++j) {
+        const float sum = Float(c[m][j]) + (even[j] + odd[j]);
+        __builtin_memcpy(&c[m][j], &sum, sizeof(sum));
       }
     }
   }

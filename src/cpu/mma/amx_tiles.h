@@ -6,15 +6,9 @@
 
 #include <cstdint>
 
-namespace kda::cpu {
+#include "cpu/mma/amx_config.h"
 
-// Palette 1; the tiles of mma/amx.h.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 32, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 8};
-};
-static constexpr TileConfig kTileConfig;
+namespace kda::cpu {
 
 struct AmxTiles {
   static void Configure() { _tile_loadconfig(&kTileConfig); }

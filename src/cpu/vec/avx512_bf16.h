@@ -10,6 +10,10 @@
 
 namespace kda::cpu {
 
+alignas(64) static constexpr uint16_t kInterleave[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                         21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                         11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+
 struct Avx512Bf16 : Avx512 {
   // c + a.low b.low + a.high b.high in every lane; subnormal operands count as 0.
   static F Dot(F a, F b, F c) { return _mm512_dpbf16_ps(c, Bf16(a), Bf16(b)); }
@@ -20,9 +24,6 @@ struct Avx512Bf16 : Avx512 {
   }
   // Lane i: `low`[i], `high`[i].
   static F Pairs(F low, F high) {
-    alignas(64) static constexpr uint16_t kInterleave[32] = {
-        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __m512i both = Int(_mm512_cvtne2ps_pbh(high, low));
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(_mm512_load_si512(kInterleave), both));
   }
@@ -30,10 +31,11 @@ struct Avx512Bf16 : Avx512 {
   static F Row(F first, F second) {
     return _mm512_castsi512_ps(Int(_mm512_cvtne2ps_pbh(second, first)));
   }
-  // The bits of x that a bf16 has.
+  // x rounded to bf16, half up: x - Top(x) is at most 2^-8 |x|.
   static F Top(F x) {
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    const __m512i half = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+    const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    return _mm512_castsi512_ps(_mm512_and_si512(half, mask));
   }
   // StoreBf16 of what arithmetic leaves: no subnormals.
   static void StoreRounded(uint16_t* p, F x) {
