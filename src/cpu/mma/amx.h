@@ -9,6 +9,7 @@
 #define KDA_CPU_MMA_AMX_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cpu/mma/tile.h"
 #include "cpu/vec/avx512_bf16.h"
@@ -97,9 +98,7 @@ struct Tile<Amx<Tiles>, MR, NV> {
   bool zero_ = false;
   char* Column(int n) { return reinterpret_cast<char*>(c) + n * sizeof(typename V::F); }
   template <int N>
-  struct Index {
-    constexpr operator int() const { return N; }
-  };
+  using Index = std::integral_constant<int, N>;
   template <class Body>
   static void ForEachColumn(const Body& body) {
     body(Index<0>());
