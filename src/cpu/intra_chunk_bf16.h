@@ -172,6 +172,12 @@ struct DotStripBody {
   }
 };
 
+// Row i of a [2, 64, 64] split operand, where there are such.
+template <class V>
+float* SplitRow(float* split, int i) {
+  return kSplitProducts<V> ? split + i * kChunkRows / 2 : nullptr;
+}
+
 template <class V>
 void LoadToPanels(const HeadChunk& in, const Rows& rows, int i, const ChunkBuffers& buf,
                   float* panels) {
@@ -201,12 +207,12 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
     const int columns = in.gate.diagonal_products ? start + kBlockRows : start;
     const float* const keys = buf.keys + (start / kBlockRows) * ld / 2 * kChunkRows;
     DotStripBody<V> strip = {
-        buf.qk_block + start * kPanel / 2,      ld,     keys, buf.aqk + start * kChunkRows,
-        buf.aqk_split + start * kChunkRows / 2, nullptr};
+        buf.qk_block + start * kPanel / 2, ld,     keys, buf.aqk + start * kChunkRows,
+        SplitRow<V>(buf.aqk_split, start), nullptr};
     ForEachTile<V>(end - start, columns, strip);
     strip.left = buf.qk_block + (kChunkRows + start) * kPanel / 2;
     strip.out = buf.l + start * kChunkRows;
-    strip.split = buf.l_split + start * kChunkRows / 2;
+    strip.split = SplitRow<V>(buf.l_split, start);
     strip.beta = buf.beta + start;
     ForEachTile<V>(end - start, columns, strip);
     if (!in.gate.diagonal_products) DiagonalBlock<V>(buf, start, end);
