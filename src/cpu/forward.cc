@@ -42,11 +42,13 @@ GateParams GateOf(const Run& run, int64_t head) {
   gate.mantissa = 1;
   gate.power[0] = gate.power[1] = 1;
   gate.bound = static_cast<float>(p.lower_bound);
+  gate.shift_up = gate.shift_down = 1;
   const double span = -kBlockRows * p.lower_bound * kLog2OfE;  // of a block, binary exponent
-  gate.diagonal_products = gate.gate == Gate::kBounded && span <= kDiagonalBudget;
-  const int shift = gate.diagonal_products ? static_cast<int>(span / 2) : 0;
-  gate.shift_up = std::ldexp(1.0f, shift);
-  gate.shift_down = std::ldexp(1.0f, -shift);
+  if (run.plan.bf16_products && gate.gate == Gate::kBounded && span <= kDiagonalBudget) {
+    gate.diagonal_products = true;
+    gate.shift_up = std::ldexp(1.0f, static_cast<int>(span / 2));
+    gate.shift_down = 1 / gate.shift_up;
+  }
   double a_log = 0;
   if (p.A_log.rank != 0) {
     a_log = static_cast<const float*>(run.buffers.A_log)[head * p.A_log.stride[0]];
@@ -174,6 +176,17 @@ void StateCursor::Finish() const {
     return;
   }
   run_->kernels.store_state(ShapeOf(p, p.final_state), now_, out);
+}
+
+void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,
+                         int rows, ConstState now, State at) {
+  if (rows == 1 && run.plan.bf16_products) {  // a last chunk of one row takes the decode step
+    HeadChunk row = chunk;
+    row.o = reinterpret_cast<char*>(buffers.row);
+    run.kernels.decode_token(row, 0, now, at);
+  } else {
+    run.kernels.advance_state(buffers, chunk.dim_k, rows, now, at);
+  }
 }
 
 int64_t TileFloats(const core::Problem& problem) {

@@ -86,6 +86,11 @@ class StateCursor {
 };
 int64_t StateFloats(const core::Problem& problem);
 
+// One-pass forms: the state after the first `rows` rows of a chunk, with the bits of a sequence that
+// ends there.
+void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,
+                         int rows, ConstState now, State at);
+
 ChunkDims DimsOf(const core::Problem& problem, int64_t rows);  // rows padded to 16
 
 // unified_layout off: a chunk's inputs copied into dense tiles, and its output back.

@@ -35,14 +35,7 @@ void StoreCheckpoints(const Run& run, const core::Sequence& s, int64_t first,
     const int64_t rows = run.plan.checkpoints[static_cast<size_t>(lane->checkpoint)].token - first;
     if (rows > lane->chunk.rows) return;
     const State at = {lane->checkpoint_state, PaddedDim(p.dim_v)};
-    if (rows == 1 && run.plan.bf16_products) {  // what a sequence that ends here gets: see OneRow
-      HeadChunk row = lane->chunk;
-      row.o = reinterpret_cast<char*>(lane->buffers.row);
-      run.kernels.decode_token(row, 0, state.Now(), at);
-    } else {
-      run.kernels.advance_state(lane->buffers, lane->chunk.dim_k, static_cast<int>(rows),
-                                state.Now(), at);
-    }
+    AdvanceToCheckpoint(run, lane->chunk, lane->buffers, static_cast<int>(rows), state.Now(), at);
     state.StoreCheckpoint(lane->checkpoint, {at.data, at.ld});
   }
 }

@@ -80,7 +80,8 @@ class Split {
         run_.kernels.delta_rule(view, buffers, now, static_cast<Solver>(plan_.execution.solver));
         run_.kernels.output(view, buffers, now);
         for (int rows; (rows = CheckpointIn(s, checkpoint, c, view.rows)) != 0; ++checkpoint) {
-          AdvanceTo(view, buffers, rows, now, CheckpointAt(checkpoint, head, first));
+          AdvanceToCheckpoint(run_, view, buffers, rows, now,
+                              CheckpointAt(checkpoint, head, first));
         }
         run_.kernels.advance_state(buffers, view.dim_k, view.rows, now, next);
       }
@@ -130,18 +131,6 @@ class Split {
     if (checkpoint >= s.checkpoint_end) return 0;
     const int64_t after = plan_.checkpoints[static_cast<size_t>(checkpoint)].token - c * kChunkRows;
     return after <= rows ? static_cast<int>(after) : 0;
-  }
-
-  // As forward_fused.cc's.
-  void AdvanceTo(const HeadChunk& view, const ChunkBuffers& buffers, int rows, ConstState now,
-                 State at) const {
-    if (rows == 1 && plan_.bf16_products) {
-      HeadChunk row = view;
-      row.o = reinterpret_cast<char*>(buffers.row);
-      run_.kernels.decode_token(row, 0, now, at);
-    } else {
-      run_.kernels.advance_state(buffers, view.dim_k, rows, now, at);
-    }
   }
 
   void CopyState(State from, State to, int64_t width) const {

@@ -163,9 +163,7 @@ void SplitKeys(const ChunkBuffers& buf, int rows) {
         const float* const row = buf.kg + int64_t{i} * buf.ldk + c;
         const typename V::F first = i < rows ? V::Load(row) : V::Zero();
         const typename V::F second = i + 1 < rows ? V::Load(row + buf.ldk) : V::Zero();
-        const typename V::F high1 = V::Top(first), high2 = V::Top(second);
-        V::Store(high_pairs + p * V::kLanes, V::Pairs(high1, high2));
-        V::Store(low_pairs + p * V::kLanes, V::Pairs(V::Sub(first, high1), V::Sub(second, high2)));
+        StorePairsSplit<V>(first, second, high_pairs + p * V::kLanes, low_pairs + p * V::kLanes);
       }
       float* const at = buf.kg_split + int64_t{c} * kPairs + start / 2;
       V::Transpose(high_pairs, V::kLanes, at, kPairs);

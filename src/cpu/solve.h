@@ -46,6 +46,14 @@ void SubstituteRows(const float* l, float* x, int64_t ldx, int first, int last) 
   }
 }
 
+// Two rows, zeros where they do not exist, as pairs of split rows.
+template <class V>
+void StorePairsSplit(typename V::F first, typename V::F second, float* high, float* low) {
+  const typename V::F high1 = V::Top(first), high2 = V::Top(second);
+  V::Store(high, V::Pairs(high1, high2));
+  V::Store(low, V::Pairs(V::Sub(first, high1), V::Sub(second, high2)));
+}
+
 // Rows [start, start + 16) of v_new as pairs of split rows; those from `end` on as zeros.
 template <class V>
 void SplitValues(const ChunkBuffers& buf, int start, int end) {
@@ -56,9 +64,7 @@ void SplitValues(const ChunkBuffers& buf, int start, int end) {
     for (int c = 0; c < buf.ldv; c += V::kLanes) {
       const typename V::F first = i < end ? V::Load(row + c) : V::Zero();
       const typename V::F second = i + 1 < end ? V::Load(row + buf.ldv + c) : V::Zero();
-      const typename V::F high1 = V::Top(first), high2 = V::Top(second);
-      V::Store(pairs + c, V::Pairs(high1, high2));
-      V::Store(pairs + low + c, V::Pairs(V::Sub(first, high1), V::Sub(second, high2)));
+      StorePairsSplit<V>(first, second, pairs + c, pairs + low + c);
     }
   }
 }
@@ -84,6 +90,16 @@ static inline SplitProduct TimesValues(const ChunkBuffers& buf, const float* lef
       kChunkRows * kStride, kStride * buf.ldv);
 }
 
+// X -= the tile, at the tile's place in X.
+template <class V, int MR, int NV>
+void SubtractTile(const Tile<V, MR, NV>& tile, float* x, int64_t ldx) {
+  for (int r = 0; r < MR; ++r, x += ldx) {
+    for (int n = 0; n < NV; ++n) {
+      V::Store(x + n * V::kLanes, V::Sub(V::Load(x + n * V::kLanes), tile.c[r][n]));
+    }
+  }
+}
+
 // v_new[start + i] -= L[start + i, 0 .. start) v_new[0 .. start), split.
 template <class V>
 struct SplitEliminateBody {
@@ -95,12 +111,7 @@ struct SplitEliminateBody {
     Tile<V, MR, NV> tile;
     tile.Zero();
     tile.DotAdd(TimesValues(buf, buf.l_split, start + i, column, start).parts, 3);
-    for (int r = 0; r < MR; ++r) {
-      float* row = buf.v_new + (start + i + r) * int64_t{buf.ldv} + column;
-      for (int n = 0; n < NV; ++n) {
-        V::Store(row + n * V::kLanes, V::Sub(V::Load(row + n * V::kLanes), tile.c[r][n]));
-      }
-    }
+    SubtractTile<V>(tile, buf.v_new + (start + i) * int64_t{buf.ldv} + column, buf.ldv);
   }
 };
 
@@ -128,12 +139,7 @@ struct EliminateBody {
     Tile<V, MR, NV> tile;
     tile.Zero();
     tile.MultiplyAdd({l + (start + i) * kChunkRows, kChunkRows, 1}, x + column, ldx, start);
-    for (int r = 0; r < MR; ++r) {
-      float* row = x + (start + i + r) * ldx + column;
-      for (int n = 0; n < NV; ++n) {
-        V::Store(row + n * V::kLanes, V::Sub(V::Load(row + n * V::kLanes), tile.c[r][n]));
-      }
-    }
+    SubtractTile<V>(tile, x + (start + i) * ldx + column, ldx);
   }
 };
 

@@ -164,6 +164,7 @@ void ForEachTile(int rows, int cols, Body body) {
     ForEachTileInRegisters<V>(rows, cols, body);
   }
 }
+
 }  // namespace kda::cpu
 
 #endif  // KDA_CPU_MMA_TILE_H_

@@ -44,13 +44,8 @@ void LoadRowAs(const char* src, int n, float* dst) {
   constexpr int kSize = SizeOf(D);
   const int full = n - n % V::kLanes;
   for (int c = 0; c < full; c += V::kLanes) V::Store(dst + c, LoadAs<V, D>(src + c * kSize));
-  if (n % kDimAlign == 0) return;
-  // The tail goes through a zeroed copy so that nothing past the row is read.
-  alignas(64) char tail[64] = {};
-  for (int b = 0; b < (n - full) * kSize; ++b) tail[b] = src[full * kSize + b];
-  if (full < n) V::Store(dst + full, LoadAs<V, D>(tail));
-  const int written = full < n ? full + V::kLanes : full;
-  for (int c = written; c < PadTo16<V>(n); c += V::kLanes) V::Store(dst + c, V::Zero());
+  for (int c = full; c < PadTo16<V>(n); c += V::kLanes)
+    V::Store(dst + c, LoadPart<V, D>(src, c, n));
 }
 
 // dst[0, n) = src, dst[n, pad16(n)) = 0.
