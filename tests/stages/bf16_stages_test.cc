@@ -2,6 +2,7 @@
 // that has them: bf16 inputs, all row counts that matter.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -94,6 +95,116 @@ TEST_P(Bf16StageTest, EveryStage) {
   }
 }
 
+// |A B - what a kernel made of fp32 A and B| <= error * |A| |B| + floor, element by element, by what
+// the sums over tokens promise. A split operand is high + low to 2^-17 (StoreSplit), and low times
+// low, at most 2^-8 of either, is left out: 2^-17 + 2^-17 + 2^-16 = 2^-15 of each term. Adding up
+// at most 64 terms (those with a low part are smaller by 2^8) and what surrounds the sum is below 80
+// roundings in fp32. Were one of the low parts lost, terms would be off by up to 2^-8.
+constexpr double kSplitTerm = 0x1p-15, kSums = 80 * 0x1p-24;
+constexpr double kFlushed = 0x1p-100;  // subnormal low parts of operands up to 2^20
+
+// One element of A B, and what it may be off by.
+struct Sum {
+  double value = 0, bound = kFlushed;
+
+  void Add(double a, double b, double error) {
+    value += a * b;
+    bound += std::abs(a * b) * (error + kSums);
+  }
+};
+
+// The sums over tokens alone: each against fp64 sums of the operands that the kernels themselves
+// have made, from a state of zeros, so that the results hold nothing else.
+class Bf16SumsTest : public Bf16StageTest {
+ protected:
+  static constexpr int64_t Element(int64_t i, int64_t ld, int j) { return i * ld + j; }
+
+  double TermError() const { return kernels().buffers == Which::kFusedSplit ? kSplitTerm : 0; }
+  // Of what token j means to token i: within a 16-row block operands are fp32.
+  double TermError(int i, int j) const {
+    return i / kBlockRows == j / kBlockRows ? 0 : TermError();
+  }
+
+  // beta v = (I + L) v_new, by the L that was used; substitution is in fp32 throughout.
+  void ExpectSolved(const StageCase& stage, Solver solver, const Shape& shape) const {
+    const ChunkBuffers& b = stage.buffers();
+    for (int i = 0; i < shape.rows; ++i) {
+      for (int c = 0; c < shape.dim_v; ++c) {
+        Sum sum;
+        for (int j = 0; j < i; ++j) {
+          sum.Add(b.l[i * kChunkRows + j], b.v_new[Element(j, b.ldv, c)],
+                  solver == Solver::kBlock ? TermError(i, j) : 0);
+        }
+        sum.Add(1, b.v_new[Element(i, b.ldv, c)], 0);
+        const double right = stage.oracle().beta[static_cast<size_t>(i)] *
+                             stage.oracle().v[static_cast<size_t>(i * shape.dim_v + c)];
+        ASSERT_NEAR(sum.value, right, sum.bound) << "v_new " << i << ", " << c;
+      }
+    }
+  }
+
+  // o = scale Aqk v_new
+  void ExpectOutput(const StageCase& stage, const Shape& shape) const {
+    const ChunkBuffers& b = stage.buffers();
+    for (int i = 0; i < shape.rows; ++i) {
+      for (int c = 0; c < shape.dim_v; ++c) {
+        Sum sum;
+        for (int j = 0; j <= i; ++j) {
+          sum.Add(0.125 * b.aqk[i * kChunkRows + j], b.v_new[Element(j, b.ldv, c)],
+                  TermError(i, j));
+        }
+        ASSERT_NEAR(stage.o()[static_cast<size_t>(i * shape.dim_v + c)], sum.value, sum.bound)
+            << "o " << i << ", " << c;
+      }
+    }
+  }
+
+  // S = kg^T v_new of the first `rows` tokens.
+  void ExpectState(const StageCase& stage, const Shape& shape, int rows, State state) const {
+    const ChunkBuffers& b = stage.buffers();
+    for (int k = 0; k < shape.dim_k; ++k) {
+      for (int c = 0; c < shape.dim_v; ++c) {
+        Sum sum;
+        for (int j = 0; j < rows; ++j) {
+          sum.Add(b.kg[Element(j, b.ldk, k)], b.v_new[Element(j, b.ldv, c)], TermError());
+        }
+        ASSERT_NEAR(state.data[Element(k, state.ld, c)], sum.value, sum.bound)
+            << "state after " << rows << " rows, " << k << ", " << c;
+      }
+    }
+  }
+};
+
+TEST_P(Bf16SumsTest, KeepTheirLowParts) {
+  for (const Shape& shape : kShapes) {
+    for (const Solver solver : {Solver::kBlock, Solver::kSubstitution}) {
+      SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.dim_k << "x" << shape.dim_v
+                                      << " solver " << static_cast<int>(solver));
+      StageCase stage(shape, regime(), kernels().buffers);
+      const HeadChunk view = View(stage);
+      const ChunkBuffers& b = stage.buffers();
+      const std::vector<float> zeros(static_cast<size_t>(b.ldk * b.ldv));
+      const ConstState none = {zeros.data(), b.ldv};
+      const State next = stage.next();
+      const FloatMode mode;
+      const KernelSession session(kernels());
+      kernels().gate_cumsum(view, b);
+      kernels().intra_chunk_products(view, b);
+      kernels().delta_rule(view, b, none, solver);
+      kernels().output(view, b, none);
+      ExpectSolved(stage, solver, shape);
+      ExpectOutput(stage, shape);
+      // Checkpoints at, before and after the ends of blocks, the chunk's own end last.
+      for (const int rows : {1, 5, 15, 16, 17, 32, 47, 63, shape.rows}) {
+        if (rows > shape.rows) continue;
+        kernels().advance_state(b, shape.dim_k, rows, none, next);
+        ExpectState(stage, shape, rows, next);
+      }
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 std::vector<kda_isa> IsasWithBf16() {
   std::vector<kda_isa> isas;
   for (const kda_isa isa : test::IsasOfBuild()) {
@@ -109,18 +220,21 @@ std::string Name(const Info& info) {
          kRegimes[static_cast<int>(std::get<1>(info.param))] +
          (std::get<2>(info.param) == Diagonal::kProducts ? "_products" : "_token_by_token");
 }
-INSTANTIATE_TEST_SUITE_P(
-    Isa, Bf16StageTest,
+const auto kBounded =
     testing::Combine(testing::ValuesIn(IsasWithBf16()),
                      testing::Values(Regime::kMixed, Regime::kSaturated, Regime::kSlow),
-                     testing::Values(Diagonal::kTokenByToken, Diagonal::kProducts)),
-    [](const auto& info) { return Name(info); });
-INSTANTIATE_TEST_SUITE_P(IsaUnbounded, Bf16StageTest,
-                         testing::Combine(testing::ValuesIn(IsasWithBf16()),
-                                          testing::Values(Regime::kWipe, Regime::kUnbounded),
-                                          testing::Values(Diagonal::kTokenByToken)),
+                     testing::Values(Diagonal::kTokenByToken, Diagonal::kProducts));
+const auto kUnbounded = testing::Combine(testing::ValuesIn(IsasWithBf16()),
+                                         testing::Values(Regime::kWipe, Regime::kUnbounded),
+                                         testing::Values(Diagonal::kTokenByToken));
+INSTANTIATE_TEST_SUITE_P(Isa, Bf16StageTest, kBounded, [](const auto& info) { return Name(info); });
+INSTANTIATE_TEST_SUITE_P(IsaUnbounded, Bf16StageTest, kUnbounded,
+                         [](const auto& info) { return Name(info); });
+INSTANTIATE_TEST_SUITE_P(Isa, Bf16SumsTest, kBounded, [](const auto& info) { return Name(info); });
+INSTANTIATE_TEST_SUITE_P(IsaUnbounded, Bf16SumsTest, kUnbounded,
                          [](const auto& info) { return Name(info); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16StageTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16SumsTest);
 
 }  // namespace
 }  // namespace kda::cpu
