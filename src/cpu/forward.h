@@ -1,4 +1,4 @@
-// What the three drivers (fused, staged, decode) share: views of the caller's tensors, scratch, the
+// What the drivers (forward_*.cc) share: views of the caller's tensors, scratch, the
 // state's way in and out.
 #ifndef KDA_CPU_FORWARD_H_
 #define KDA_CPU_FORWARD_H_
@@ -21,7 +21,15 @@ inline constexpr int kMaxHeadsPerStep = 8;
 // The row of kernels.h for a plan.
 const Kernels& KernelsFor(const kda_plan& plan);
 
-// While kernels run on a thread.
+// Decays of long spans underflow all the time, and a subnormal operand costs over a hundred cycles
+// on many machines: the kernels flush.
+class FloatMode : public core::FloatMode {
+ public:
+  FloatMode() : core::FloatMode(core::Subnormals::kFlushToZero) {}
+};
+
+// Kernels run on a thread only while one of these lives on it: with the floating-point mode and the
+// tile registers they need. ForEach has one around its tasks, so that a driver cannot do without.
 class KernelSession {
  public:
   explicit KernelSession(const Kernels& kernels) : leave_(kernels.leave) {
@@ -34,14 +42,8 @@ class KernelSession {
   KernelSession& operator=(const KernelSession&) = delete;
 
  private:
+  const FloatMode mode_;
   void (*leave_)();
-};
-
-// Decays of long spans underflow all the time, and a subnormal operand costs over a hundred cycles on
-// many machines: the kernels flush.
-class FloatMode : public core::FloatMode {
- public:
-  FloatMode() : core::FloatMode(core::Subnormals::kFlushToZero) {}
 };
 
 // One run of a plan: everything a task needs.
@@ -98,23 +100,25 @@ int64_t TileFloats(const core::Problem& problem);
 HeadChunk Gather(const HeadChunk& chunk, float* tiles);
 void Scatter(const HeadChunk& tile, const HeadChunk& chunk);  // o only
 
-// Runs task(i, worker) for i in [0, count) on the plan's threads; a `worker`, of plan.workers, is never
-// used by two tasks at once.
+// Runs task(i, worker) for i in [0, count) on the plan's threads, where the plan's kernels can be
+// called; a `worker`, of plan.workers, is never used by two tasks at once.
 template <class Task>
 void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
   struct Shared {
     std::atomic<int64_t> next{0};
     int64_t count;
     const Task* task;
+    const Kernels* kernels;
   } shared;
   shared.count = count;
   shared.task = &task;
+  shared.kernels = &KernelsFor(plan);
   const int32_t workers = count < plan.workers ? static_cast<int32_t>(count) : plan.workers;
   core::Execute(
       plan.execution, workers,
       [](void* argument, int32_t worker) {
         auto* const job = static_cast<Shared*>(argument);
-        const FloatMode mode;
+        const KernelSession session(*job->kernels);
         for (int64_t i = job->next++; i < job->count; i = job->next++) (*job->task)(i, worker);
       },
       &shared);

@@ -132,7 +132,6 @@ void RunFused(const Run& run, float* workspace) {
           [&](int64_t i, int32_t worker) {
             const core::Sequence& s = plan.sequences[static_cast<size_t>(i / blocks)];
             if (s.skip) return;
-            const KernelSession session(run.kernels);
             const int64_t head = i % blocks * step;
             const int64_t count = head + step <= heads ? step : heads - head;
             RunHeads(run, s, static_cast<int>(head), static_cast<int>(count),

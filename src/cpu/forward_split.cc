@@ -176,7 +176,6 @@ void RunSplit(const Run& run, float* workspace) {
   const Split split(run, workspace);
   const int64_t heads = plan.problem.value_heads, parts = plan.column_parts;
   ForEach(plan, static_cast<int64_t>(plan.chunks.size()) * heads, [&](int64_t i, int32_t worker) {
-    const KernelSession session(run.kernels);
     split.Prepare(i / heads, static_cast<int>(i % heads), worker);
   });
   // Parts of whole 16s, the last the shortest.
@@ -187,7 +186,6 @@ void RunSplit(const Run& run, float* workspace) {
             const core::Sequence& s = plan.sequences[static_cast<size_t>(i / (heads * parts))];
             const int64_t first = i % parts * width;
             if (s.skip || first >= plan.problem.dim_v) return;
-            const KernelSession session(run.kernels);
             split.Recur(s, static_cast<int>(i / parts % heads), first,
                         std::min(width, plan.problem.dim_v - first), worker);
           });

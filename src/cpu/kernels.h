@@ -11,7 +11,7 @@ namespace kda::cpu {
 
 struct Kernels {
   Which buffers;  // of the one pass
-  // Around every use on a thread; nullptr: nothing to do.
+  // Around every use on a thread (KernelSession); nullptr: nothing to do.
   void (*enter)();
   void (*leave)();
   // Stage gate_cumsum: g -> g, decay, prefix, the block sums.

@@ -58,7 +58,6 @@ TEST_P(Bf16StageTest, EveryStage) {
     const ChunkBuffers& b = stage.buffers();
     const State next = stage.next();
     {
-      const FloatMode mode;
       const KernelSession session(kernels());
       kernels().gate_cumsum(view, b);
       kernels().intra_chunk_products(view, b);
@@ -186,7 +185,6 @@ TEST_P(Bf16SumsTest, KeepTheirLowParts) {
       const std::vector<float> zeros(static_cast<size_t>(b.ldk * b.ldv));
       const ConstState none = {zeros.data(), b.ldv};
       const State next = stage.next();
-      const FloatMode mode;
       const KernelSession session(kernels());
       kernels().gate_cumsum(view, b);
       kernels().intra_chunk_products(view, b);

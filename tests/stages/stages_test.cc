@@ -44,7 +44,7 @@ TEST_P(StageTest, GateCumsum) {
     SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.dim_k);
     StageCase stage(shape, regime());
     {
-      const FloatMode mode;
+      const KernelSession session(kernels());
       kernels().gate_cumsum(stage.chunk(), stage.buffers());
     }
     for (int i = 0; i < shape.rows; ++i) {
@@ -68,7 +68,7 @@ TEST_P(StageTest, IntraChunk) {
       StageCase stage(shape, regime());
       const ChunkBuffers& buffers = stage.buffers();
       {
-        const FloatMode mode;
+        const KernelSession session(kernels());
         kernels().gate_cumsum(stage.chunk(), buffers);
         (products ? kernels().intra_chunk_products : kernels().intra_chunk_elementwise)(
             stage.chunk(), buffers);
@@ -94,7 +94,7 @@ TEST_P(StageTest, SolveUW) {
       SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.dim_k << "x" << shape.dim_v);
       StageCase stage(shape, regime());
       {
-        const FloatMode mode;
+        const KernelSession session(kernels());
         kernels().gate_cumsum(stage.chunk(), stage.buffers());
         kernels().intra_chunk_products(stage.chunk(), stage.buffers());
         kernels().solve_uw(stage.chunk(), stage.buffers(), solver);
@@ -116,7 +116,7 @@ TEST_P(StageTest, InterChunkAndOutput) {
       const ChunkBuffers& b = stage.buffers();
       const State next = stage.next();
       {
-        const FloatMode mode;
+        const KernelSession session(kernels());
         kernels().gate_cumsum(stage.chunk(), b);
         kernels().intra_chunk_products(stage.chunk(), b);
         if (fused) {
@@ -147,7 +147,7 @@ TEST_P(StageTest, DecodeTokenIsTheRecurrence) {
     StageCase stage(shape, regime());
     const State next = stage.next();
     {
-      const FloatMode mode;
+      const KernelSession session(kernels());
       kernels().decode_token(stage.chunk(), 0, stage.state(), next);
     }
     const reference::IntraChunk intra = reference::ComputeIntraChunk(stage.oracle());
