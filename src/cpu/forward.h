@@ -88,6 +88,19 @@ class StateCursor {
 };
 int64_t StateFloats(const core::Problem& problem);
 
+// store(row, rows) for each checkpoint of `s` that comes after the first `rows` rows, at most
+// `chunk_rows`, of the chunk that begins at token `first`. *checkpoint: the sequence's next, a row of
+// plan.checkpoints.
+template <class Store>
+void ForEachCheckpoint(const kda_plan& plan, const core::Sequence& s, int64_t first, int chunk_rows,
+                       int64_t* checkpoint, const Store& store) {
+  for (; *checkpoint < s.checkpoint_end; ++*checkpoint) {
+    const int64_t rows = plan.checkpoints[static_cast<size_t>(*checkpoint)].token - first;
+    if (rows > chunk_rows) return;
+    store(*checkpoint, static_cast<int>(rows));
+  }
+}
+
 // One-pass forms: the state after the first `rows` rows of a chunk, with the bits of a sequence that
 // ends there.
 void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,

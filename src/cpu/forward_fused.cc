@@ -27,17 +27,15 @@ struct Lane {
   HeadChunk chunk;   // .. where the stages read it (a gathered tile without unified_layout)
 };
 
-// The checkpoints inside or at the end of rows [first, first + rows), after inter_chunk's v_new.
+// The checkpoints within the chunk, after inter_chunk's v_new.
 void StoreCheckpoints(const Run& run, const core::Sequence& s, int64_t first,
                       const StateCursor& state, Lane* lane) {
-  const core::Problem& p = run.plan.problem;
-  for (; lane->checkpoint < s.checkpoint_end; ++lane->checkpoint) {
-    const int64_t rows = run.plan.checkpoints[static_cast<size_t>(lane->checkpoint)].token - first;
-    if (rows > lane->chunk.rows) return;
-    const State at = {lane->checkpoint_state, PaddedDim(p.dim_v)};
-    AdvanceToCheckpoint(run, lane->chunk, lane->buffers, static_cast<int>(rows), state.Now(), at);
-    state.StoreCheckpoint(lane->checkpoint, {at.data, at.ld});
-  }
+  const State at = {lane->checkpoint_state, PaddedDim(run.plan.problem.dim_v)};
+  ForEachCheckpoint(run.plan, s, first, lane->chunk.rows, &lane->checkpoint,
+                    [&](int64_t row, int rows) {
+                      AdvanceToCheckpoint(run, lane->chunk, lane->buffers, rows, state.Now(), at);
+                      state.StoreCheckpoint(row, {at.data, at.ld});
+                    });
 }
 
 // A chunk of one row: the decode step, which passes over the state twice instead of three times and,
@@ -50,10 +48,8 @@ void OneRow(const Run& run, const core::Sequence& s, int64_t first, Lane* lane,
   run.kernels.decode_token(lane->chunk, 0, state->Now(), next);
   state->Advanced(next);
   if (!unified) Scatter(lane->chunk, lane->caller);
-  while (lane->checkpoint < s.checkpoint_end &&
-         run.plan.checkpoints[static_cast<size_t>(lane->checkpoint)].token == first + 1) {
-    state->StoreCheckpoint(lane->checkpoint++, state->Now());
-  }
+  ForEachCheckpoint(run.plan, s, first, 1, &lane->checkpoint,
+                    [&](int64_t row, int) { state->StoreCheckpoint(row, state->Now()); });
 }
 
 void ChunkStages(const Run& run, const core::Sequence& s, int64_t first, Lane* lanes,

@@ -73,16 +73,16 @@ class Split {
           Next(s, head, first, width, c * kChunkRows + view.rows == s.length, scratch);
       if (view.rows == 1) {
         run_.kernels.decode_token(view, 0, now, next);
-        for (; CheckpointIn(s, checkpoint, c, 1) == 1; ++checkpoint) {
-          CopyState(next, CheckpointAt(checkpoint, head, first), width);
-        }
+        ForEachCheckpoint(plan_, s, c * kChunkRows, 1, &checkpoint, [&](int64_t row, int) {
+          CopyState(next, CheckpointAt(row, head, first), width);
+        });
       } else {
         run_.kernels.delta_rule(view, buffers, now, static_cast<Solver>(plan_.execution.solver));
         run_.kernels.output(view, buffers, now);
-        for (int rows; (rows = CheckpointIn(s, checkpoint, c, view.rows)) != 0; ++checkpoint) {
-          AdvanceToCheckpoint(run_, view, buffers, rows, now,
-                              CheckpointAt(checkpoint, head, first));
-        }
+        ForEachCheckpoint(
+            plan_, s, c * kChunkRows, view.rows, &checkpoint, [&](int64_t row, int rows) {
+              AdvanceToCheckpoint(run_, view, buffers, rows, now, CheckpointAt(row, head, first));
+            });
         run_.kernels.advance_state(buffers, view.dim_k, view.rows, now, next);
       }
       now = {next.data, next.ld};
@@ -124,13 +124,6 @@ class Split {
     const core::Problem& p = plan_.problem;
     char* const at = StateAt(p.checkpoints, run_.buffers.checkpoints, checkpoint, head);
     return {reinterpret_cast<float*>(at) + first, p.dim_v};
-  }
-
-  // How many rows of chunk `c` the checkpoint comes after; 0: it is not in it.
-  int CheckpointIn(const core::Sequence& s, int64_t checkpoint, int64_t c, int rows) const {
-    if (checkpoint >= s.checkpoint_end) return 0;
-    const int64_t after = plan_.checkpoints[static_cast<size_t>(checkpoint)].token - c * kChunkRows;
-    return after <= rows ? static_cast<int>(after) : 0;
   }
 
   void CopyState(State from, State to, int64_t width) const {

@@ -184,13 +184,12 @@ class Staged {
                     static_cast<size_t>(ld) * sizeof(float));
       }
       run_.kernels.delta_rule_uw(step.chunk, step.buffers, now);
-      for (; checkpoint < s.checkpoint_end; ++checkpoint) {
-        const int64_t rows = plan_.checkpoints[static_cast<size_t>(checkpoint)].token - step.first;
-        if (rows > step.chunk.rows) break;
-        const State at = {scratch + StateFloats(p), ld};
-        run_.kernels.advance_state(step.buffers, step.chunk.dim_k, static_cast<int>(rows), now, at);
-        state.StoreCheckpoint(checkpoint, {at.data, at.ld});
-      }
+      const State at = {scratch + StateFloats(p), ld};
+      ForEachCheckpoint(plan_, s, step.first, step.chunk.rows, &checkpoint,
+                        [&](int64_t row, int rows) {
+                          run_.kernels.advance_state(step.buffers, step.chunk.dim_k, rows, now, at);
+                          state.StoreCheckpoint(row, {at.data, at.ld});
+                        });
       const State next = state.Next(step.first + step.chunk.rows == s.length);
       run_.kernels.advance_state(step.buffers, step.chunk.dim_k, step.chunk.rows, now, next);
       state.Advanced(next);
