@@ -13,11 +13,10 @@
 namespace kda::core {
 namespace {
 
-// "auto (0), cpu (1), reference (2)"
-std::string NamedValues(const char* (*name_of)(int32_t)) {
-  constexpr int32_t kAboveAll = 16;  // values of instruction sets have gaps
+// "auto (0), cpu (1), reference (2)"; `last`: the largest value that has a name.
+std::string NamedValues(const char* (*name_of)(int32_t), int32_t last) {
   std::string text;
-  for (int32_t value = 0; value < kAboveAll; ++value) {
+  for (int32_t value = 0; value <= last; ++value) {
     if (name_of(value) == nullptr) continue;
     text += (text.empty() ? "" : ", ") + std::string(name_of(value));
     text += " (" + std::to_string(value) + ")";
@@ -25,18 +24,25 @@ std::string NamedValues(const char* (*name_of)(int32_t)) {
   return text;
 }
 
+int32_t LastIsa() {
+  int32_t last = KDA_ISA_AUTO;
+  for (const Isa& isa : Isas()) last = std::max(last, isa.info.isa);
+  return last;
+}
+
 kda_status CheckEnums(const kda_options& in, kda_error* error) {
   const struct {
     const char* name;
     int32_t value;
     const char* (*name_of)(int32_t);
-  } enums[] = {{"backend", in.backend, kda_backend_name},
-               {"isa", in.isa, kda_isa_name},
-               {"solver", in.solver, kda_solver_name}};
+    int32_t last;
+  } enums[] = {{"backend", in.backend, kda_backend_name, KDA_BACKEND_REFERENCE},
+               {"isa", in.isa, kda_isa_name, LastIsa()},
+               {"solver", in.solver, kda_solver_name, KDA_SOLVER_NEUMANN64}};
   for (const auto& e : enums) {
     if (e.name_of(e.value) == nullptr) {
       return Fail(error, KDA_ERROR_ENUM, e.name, "value is %d, must be one of %s", e.value,
-                  NamedValues(e.name_of).c_str());
+                  NamedValues(e.name_of, e.last).c_str());
     }
   }
   if ((in.switches_off & ~KDA_SWITCHES_ALL) != 0) {

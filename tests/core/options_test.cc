@@ -36,7 +36,7 @@ TEST(Options, Refused) {
        [](auto* s) { s->options.solver = 4; },
        KDA_ERROR_ENUM,
        "solver",
-       {"is 4", "neumann64"}},
+       {"is 4", "auto (0), substitution (1), block (2), neumann64 (3)"}},
       {"threads",
        [](auto* s) { s->options.threads = 1025; },
        KDA_ERROR_OPTION,
