@@ -4,38 +4,42 @@ namespace kda::cpu {
 
 using B = ChunkBuffers;
 
+constexpr Stage kCumsum = kGateCumsum, kIntra = kIntraChunk, kInter = kInterChunk;
+// Solver neumann64 has two [64, 64] and one [64, max(K, V)].
+constexpr int kSolve = kChunkRows * (2 * kChunkRows + kMaxDimPadded), kRow = kMaxDimPadded;
+
 // clang-format off
 const BufferRow kBufferTable[kBufferRows] = {
-    // member         written by   read later by                K  V  1    K KV/2 fixed  where, kept apart
-    {&B::g,             kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,   0, 0, 0,    kAlways, true},
-    {&B::decay,         kGateCumsum, kIntraChunk | kInterChunk,  1, 0, 0,   0, 0, 0,    kAlways, true},
-    {&B::prefix,        kGateCumsum, kIntraChunk,                1, 0, 0,   0, 0, 0,    kFp32Operands, false},
-    {&B::block_log,     kGateCumsum, kInterChunk,                0, 0, 0,   4, 0, 0,    kAlways, true},
-    {&B::block_lost,    kGateCumsum, kInterChunk,                0, 0, 0,   4, 0, 0,    kAlways, true},
-    {&B::block_decay,   kGateCumsum, kIntraChunk,                0, 0, 0,   4, 0, 0,    kAlways, false},
-    {&B::q,             kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kAlways, false},
-    {&B::k,             kIntraChunk, kInterChunk,                1, 0, 0,   0, 0, 0,    kAlways, true},
-    {&B::beta,          kIntraChunk, 0,                          0, 0, 1,   0, 0, 0,    kAlways, true},
-    {&B::qh,            kIntraChunk, kOutput,                    1, 0, 0,   0, 0, 0,    kFp32Operands, true},
-    {&B::kh,            kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kFp32Operands, true},
-    {&B::kt,            kIntraChunk, 0,                          0, 0, 0,  64, 0, 0,    kFp32Operands, false},
-    {&B::qk_block,      kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands, false},
-    {&B::qk_chunk,      kIntraChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands, true},
-    {&B::keys,          kIntraChunk, 0,                          0, 0, 0, 128, 0, 0,    kBf16Operands, false},
-    {&B::aqk_split,     kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kSplitOperands, true},
-    {&B::l_split,       kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kSplitOperands, true},
-    {&B::kg_split,      kInterChunk, 0,                          0, 0, 0,  64, 0, 0,    kSplitOperands, false},
-    {&B::v_split,       kInterChunk, kOutput,                    0, 1, 0,   0, 0, 0,    kSplitOperands, false},
-    {&B::aqk,           kIntraChunk, kOutput,                    0, 0, 64,  0, 0, 0,    kAlways, true},
-    {&B::l,             kIntraChunk, 0,                          0, 0, 64,  0, 0, 0,    kAlways, true},
-    {&B::u,             kIntraChunk, kInterChunk,                0, 1, 0,   0, 0, 0,    kStaged, false},
-    {&B::w,             kIntraChunk, kInterChunk,                1, 0, 0,   0, 0, 0,    kStaged, false},
-    {&B::solve_scratch, kIntraChunk, 0,                          0, 0, 0,   0, 0, 64 * 384, kFp32Operands, false},
-    {&B::kg,            kInterChunk, 0,                          1, 0, 0,   0, 0, 0,    kBf16Operands, false},
-    {&B::v_new,         kInterChunk, kOutput,                    0, 1, 0,   0, 0, 0,    kAlways, false},
-    {&B::s_pairs,       kInterChunk, kOutput,                    0, 0, 0,   0, 1, 0,    kBf16Operands, false},
-    {&B::h,             kInterChunk, kOutput,                    0, 0, 0,   0, 2, 0,    kStaged, false},
-    {&B::row,           kGateCumsum, 0,                          0, 0, 0,   0, 0, 256,  kAlways, false},
+    // member           written  read later by    K  V   1    K KV/2 fixed  where           apart
+    {&B::g,             kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        true},
+    {&B::decay,         kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        true},
+    {&B::prefix,        kCumsum, kIntra,          1, 0,  0,   0, 0, 0,      kFp32Operands,  false},
+    {&B::block_log,     kCumsum, kInter,          0, 0,  0,   4, 0, 0,      kAlways,        true},
+    {&B::block_lost,    kCumsum, kInter,          0, 0,  0,   4, 0, 0,      kAlways,        true},
+    {&B::block_decay,   kCumsum, kIntra,          0, 0,  0,   4, 0, 0,      kAlways,        false},
+    {&B::q,             kIntra,  0,               1, 0,  0,   0, 0, 0,      kAlways,        false},
+    {&B::k,             kIntra,  kInter,          1, 0,  0,   0, 0, 0,      kAlways,        true},
+    {&B::beta,          kIntra,  0,               0, 0,  1,   0, 0, 0,      kAlways,        true},
+    {&B::qh,            kIntra,  kOutput,         1, 0,  0,   0, 0, 0,      kFp32Operands,  true},
+    {&B::kh,            kIntra,  0,               1, 0,  0,   0, 0, 0,      kFp32Operands,  true},
+    {&B::kt,            kIntra,  0,               0, 0,  0,  64, 0, 0,      kFp32Operands,  false},
+    {&B::qk_block,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  false},
+    {&B::qk_chunk,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  true},
+    {&B::keys,          kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  false},
+    {&B::aqk_split,     kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
+    {&B::l_split,       kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
+    {&B::kg_split,      kInter,  0,               0, 0,  0,  64, 0, 0,      kSplitOperands, false},
+    {&B::v_split,       kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kSplitOperands, false},
+    {&B::aqk,           kIntra,  kOutput,         0, 0, 64,   0, 0, 0,      kAlways,        true},
+    {&B::l,             kIntra,  0,               0, 0, 64,   0, 0, 0,      kAlways,        true},
+    {&B::u,             kIntra,  kInter,          0, 1,  0,   0, 0, 0,      kStaged,        false},
+    {&B::w,             kIntra,  kInter,          1, 0,  0,   0, 0, 0,      kStaged,        false},
+    {&B::solve_scratch, kIntra,  0,               0, 0,  0,   0, 0, kSolve, kFp32Operands,  false},
+    {&B::kg,            kInter,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  false},
+    {&B::v_new,         kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kAlways,        false},
+    {&B::s_pairs,       kInter,  kOutput,         0, 0,  0,   0, 1, 0,      kBf16Operands,  false},
+    {&B::h,             kInter,  kOutput,         0, 0,  0,   0, 2, 0,      kStaged,        false},
+    {&B::row,           kCumsum, 0,               0, 0,  0,   0, 0, kRow,   kAlways,        false},
 };
 // clang-format on
 

@@ -9,8 +9,14 @@ namespace kda::cpu {
 inline constexpr int kChunkRows = 64;  // BT
 inline constexpr int kBlockRows = 16;  // SB: rows of a sub-block
 inline constexpr int kBlocks = kChunkRows / kBlockRows;
+inline constexpr int kRowPairs = kChunkRows / 2;
 inline constexpr int kDimAlign = 16;  // rows of K or V values are padded with zeros to this
 inline constexpr int kMaxDimPadded = 256;
+
+// Where the sub-block that begins at row `start` ends.
+static constexpr int BlockEnd(int start, int rows) {
+  return start + kBlockRows < rows ? start + kBlockRows : rows;
+}
 
 enum class DType : int32_t { kF32 = 1, kBF16 = 2, kF16 = 3 };  // as kda_dtype
 enum class Gate : int32_t { kLog = 0, kBounded = 1, kSoftplus = 2 };
@@ -23,8 +29,8 @@ struct Rows {
   DType dtype;
 };
 
-// The gate's parameters of one value head. exp(A_log) may lie far outside fp32 while its product with
-// the gate's input does not, hence the power of two of its own.
+// The gate's parameters of one value head. exp(A_log) may lie far outside fp32 while its product
+// with the gate's input does not, hence the power of two of its own.
 struct GateParams {
   Gate gate;
   float mantissa;        // of exp(A_log), in [1, 2)
@@ -54,21 +60,21 @@ struct HeadChunk {
 };
 
 // Intermediates of a chunk, fp32. K- and V-wide rows are `ldk` and `ldv` long, zero past dim_k and
-// dim_v; with bf16 products g, decay, q, k and the operands made of them lie in panels (mma/tile.h).
-// The square ones are [64, 64]. Rows past `rows` reach no row that exists, and are neither read nor
-// written but for tiles of 16 rows (mma/amx.h). The table of buffers (buffers.cc) says which stage writes what and how large it
-// is.
+// dim_v; with bf16 products g, decay, q, k and the operands made of them lie in panels
+// (mma/tile.h). The square ones are [64, 64]. Rows past `rows` reach no row that exists, and are
+// neither read nor written but for tiles of 16 rows (mma/amx.h). The table of buffers (buffers.cc)
+// says which stage writes what and how large it is.
 struct ChunkBuffers {
   int ldk = 0, ldv = 0;
   // gate_cumsum
   float* g = nullptr;      // [64, K] activated gate, natural logarithm, at least -200
   float* decay = nullptr;  // [64, K] e^g
-  float* prefix =
-      nullptr;  // [64, K] product of `decay` from the first row of the 16-row block to here
-  float* block_log = nullptr;  // [4, K]  sum of g over each 16-row block ..
-  float* block_lost =
-      nullptr;  // [4, K]  .. and its rounding error: the sum is block_log - block_lost
-  float* block_decay = nullptr;  // [4, K]  e^sum
+  // [64, K] product of `decay` from the first row of the 16-row block to here
+  float* prefix = nullptr;
+  // [4, K] sum of g over each 16-row block, without its rounding error: block_log - block_lost
+  float* block_log = nullptr;
+  float* block_lost = nullptr;
+  float* block_decay = nullptr;  // [4, K] e^sum
   // intra_chunk
   float* q = nullptr;     // [64, K] (L2-normalised)
   float* k = nullptr;     // [64, K]

@@ -197,7 +197,7 @@ namespace {
 
 // Copies rows of `count` elements into a dense tile and returns it.
 Rows GatherRows(const Rows& from, int rows, int count, char* tile) {
-  const int64_t size = from.dtype == DType::kF32 ? 4 : 2;
+  const int64_t size = SizeOf(from.dtype);
   for (int i = 0; i < rows; ++i) {
     std::memcpy(tile + i * count * size, from.data + i * from.stride,
                 static_cast<size_t>(count * size));
@@ -218,7 +218,7 @@ HeadChunk Gather(const HeadChunk& chunk, float* tiles) {
   tile.v = GatherRows(chunk.v, chunk.rows, chunk.dim_v, at(3 * k));
   tile.beta = GatherRows(chunk.beta, chunk.rows, 1, at(3 * k + v));
   tile.o = at(3 * k + v + kChunkRows * kDimAlign);
-  tile.o_stride = chunk.dim_v * (chunk.o_dtype == DType::kF32 ? 4 : 2);
+  tile.o_stride = int64_t{chunk.dim_v} * SizeOf(chunk.o_dtype);
   return tile;
 }
 

@@ -1,5 +1,5 @@
-// What the drivers (forward_*.cc) share: views of the caller's tensors, scratch, the
-// state's way in and out.
+// What the drivers (forward_*.cc) share: views of the caller's tensors, scratch, the state's way in
+// and out.
 #ifndef KDA_CPU_FORWARD_H_
 #define KDA_CPU_FORWARD_H_
 
@@ -15,6 +15,8 @@
 
 namespace kda::cpu {
 
+// What a driver that keeps intermediates in memory may keep at a time: 512 MiB.
+inline constexpr int64_t kMostKeptFloats = int64_t{1} << 27;
 // Value heads a fused step can handle.
 inline constexpr int kMaxHeadsPerStep = 8;
 
@@ -89,8 +91,8 @@ class StateCursor {
 int64_t StateFloats(const core::Problem& problem);
 
 // store(row, rows) for each checkpoint of `s` that comes after the first `rows` rows, at most
-// `chunk_rows`, of the chunk that begins at token `first`. *checkpoint: the sequence's next, a row of
-// plan.checkpoints.
+// `chunk_rows`, of the chunk that begins at token `first`. *checkpoint: the sequence's next, a row
+// of plan.checkpoints.
 template <class Store>
 void ForEachCheckpoint(const kda_plan& plan, const core::Sequence& s, int64_t first, int chunk_rows,
                        int64_t* checkpoint, const Store& store) {
@@ -101,8 +103,8 @@ void ForEachCheckpoint(const kda_plan& plan, const core::Sequence& s, int64_t fi
   }
 }
 
-// One-pass forms: the state after the first `rows` rows of a chunk, with the bits of a sequence that
-// ends there.
+// One-pass forms: the state after the first `rows` rows of a chunk, with the bits of a sequence
+// that ends there.
 void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,
                          int rows, ConstState now, State at);
 

@@ -1,5 +1,5 @@
-// fuse on: one pass per (sequence, block of heads). A chunk goes through all four stages while it is
-// in cache; the state stays there for the whole sequence.
+// fuse on: one pass per (sequence, block of heads). A chunk goes through all four stages while it
+// is in cache; the state stays there for the whole sequence.
 #include "cpu/forward.h"
 
 namespace kda::cpu {
@@ -38,8 +38,9 @@ void StoreCheckpoints(const Run& run, const core::Sequence& s, int64_t first,
                     });
 }
 
-// A chunk of one row: the decode step, which passes over the state twice instead of three times and,
-// with fp32 products, gives the same bits (256 sequences of one token, 16 heads, AVX-512, Zen 5: 42.3 to 20.5 ms).
+// A chunk of one row: the decode step, which passes over the state twice instead of three times
+// and, with fp32 products, gives the same bits (256 sequences of one token, 16 heads, AVX-512,
+// Zen 5: 42.3 to 20.5 ms).
 void OneRow(const Run& run, const core::Sequence& s, int64_t first, Lane* lane,
             StateCursor* state) {
   const bool unified = run.On(KDA_SWITCH_UNIFIED_LAYOUT);

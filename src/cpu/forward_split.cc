@@ -1,7 +1,7 @@
-// fuse on, and fewer (sequence, head) pairs than threads: gate_cumsum and intra_chunk of every chunk
-// first, chunks being the units of work, then inter_chunk and output of every pair, the units being
-// some columns of V: no column of the state, of v_new or of o depends on another. The same kernels on
-// the same operands as in one pass, hence the same bits.
+// fuse on, and fewer (sequence, head) pairs than threads: gate_cumsum and intra_chunk of every
+// chunk first, chunks being the units of work, then inter_chunk and output of every pair, the units
+// being some columns of V: no column of the state, of v_new or of o depends on another. The same
+// kernels on the same operands as in one pass, hence the same bits.
 #include <algorithm>
 
 #include "cpu/forward.h"
@@ -10,8 +10,6 @@ namespace kda::cpu {
 
 namespace {
 
-constexpr int64_t kMostKeptFloats = int64_t{1}
-                                    << 27;  // 512 MiB of what stays between the two halves
 constexpr int64_t kFewestColumns = 32;
 
 class Split {

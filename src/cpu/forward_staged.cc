@@ -9,8 +9,6 @@ namespace kda::cpu {
 
 namespace {
 
-constexpr int64_t kSlabFloats = int64_t{1} << 27;  // 512 MiB of intermediates at a time
-
 // What a chunk of one head keeps between stages: linear in its 16-row-padded rows.
 struct RecordSize {
   int64_t per_row, per_chunk;
@@ -33,7 +31,7 @@ int64_t FloatsPerHead(const kda_plan& plan) {
 
 int64_t HeadsPerSlab(const kda_plan& plan) {
   const int64_t per_head = std::max<int64_t>(FloatsPerHead(plan), 1);
-  return std::clamp<int64_t>(kSlabFloats / per_head, 1, plan.problem.value_heads);
+  return std::clamp<int64_t>(kMostKeptFloats / per_head, 1, plan.problem.value_heads);
 }
 
 int64_t LocalFloats(const kda_plan& plan) {

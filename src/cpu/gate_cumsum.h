@@ -1,14 +1,14 @@
 // Stage 1, gate_cumsum: the activated gate and its cumulative decay.
 //
 //   x    = g + dt_bias
-//   g    = x | lower_bound sigmoid(exp(A_log) x) | -exp(A_log) softplus(x)      natural log, [64, K]
+//   g    = x | lower_bound sigmoid(exp(A_log) x) | -exp(A_log) softplus(x)     natural log, [64, K]
 //   decay[i]  = e^g[i]                                                                      [64, K]
 //   prefix[i] = prod of decay[r], r from the first row of i's 16-row block to i             [64, K]
 //   block_log[b] - block_lost[b] = sum of g over block b, block_decay[b] = e^sum            [4, K]
 //
 // The cumulative gate of a chunk is kept as products within a block and as a logarithm per block:
-// all exponents used anywhere are sums of gates over a span of tokens, hence <= 0 for every gate, so
-// that nothing overflows, and no two sums are subtracted. The products of 16 decays are good to
+// all exponents used anywhere are sums of gates over a span of tokens, hence <= 0 for every gate,
+// so that nothing overflows, and no two sums are subtracted. The products of 16 decays are good to
 // 16 roundings; a sum of gates of -0.5 over 64 tokens would lose 6e-8 * 32 = 2e-6 in the exponent,
 // and one exponential of a compensated sum per block loses neither.
 #ifndef KDA_CPU_GATE_CUMSUM_H_
@@ -123,8 +123,8 @@ int64_t At(const ChunkBuffers& buf, int i, int c) {
   }
 }
 
-// Asks for channels [c, c + 64 bytes) of row i: rows of one head lie H * K elements apart, which the
-// hardware's own prefetching does not follow.
+// Asks for channels [c, c + 64 bytes) of row i: rows of one head lie H * K elements apart, which
+// the hardware's own prefetching does not follow.
 static inline void PrefetchPart(const Rows& rows, int i, int c) {
   __builtin_prefetch(rows.data + i * rows.stride + c * SizeOf(rows.dtype), 0, 2);
 }
@@ -170,7 +170,7 @@ void GateCumsum(const HeadChunk& in, const ChunkBuffers& buf) {
       PrefetchPart(in.k, i, c);
     }
     for (int start = 0; start < in.rows; start += kBlockRows) {
-      const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+      const int end = BlockEnd(start, in.rows);
       GateCumsumBlock<V>(column, buf, c, start, end);
     }
   });

@@ -1,10 +1,11 @@
 // Stage 3, inter_chunk: the recurrence over chunks, S [K, V] fp32.
 //
-//   v_new = (I + L)^-1 beta (v - (k e^G) S)            [64, V]   (DeltaRule; one solve of V columns)
-//         = u - w S                                              (DeltaRuleUW; the four-stage form)
+//   v_new = (I + L)^-1 beta (v - (k e^G) S)            [64, V]  (DeltaRule; one solve of V columns)
+//         = u - w S                                             (DeltaRuleUW; the four-stage form)
 //   S    <- e^G[last] S + kg^T v_new,  kg[j] = k[j] e^(G[last] - G[j])          (AdvanceState)
 //
-// fp32 throughout, but for the operands of (k e^G) S where products take bf16. Stage output reads S between the two.
+// fp32 throughout, but for the operands of (k e^G) S where products take bf16. Stage output reads S
+// between the two.
 #ifndef KDA_CPU_INTER_CHUNK_H_
 #define KDA_CPU_INTER_CHUNK_H_
 
@@ -38,9 +39,9 @@ struct StateRead {
   ConstState s;
 
   PairProduct Product(int i, int column) const {
-    constexpr int kPairs = kPanel / 2;
-    return {left + i * kPairs,        2 * kChunkRows * kPairs, kPairs, s.data + column, s.ld,
-            static_cast<int>(ldk / 2)};
+    return {
+        left + i * kPanelPairs,   2 * kChunkRows * kPanelPairs, kPanelPairs, s.data + column, s.ld,
+        static_cast<int>(ldk / 2)};
   }
   template <int MR, int NV>
   void Add(int i, int column, Tile<V, MR, NV>* tile) const {
@@ -56,7 +57,7 @@ struct StateRead {
 template <class V>
 StateRead<V> ReadByKeys(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
   if constexpr (kBf16Products<V>) {
-    const float* const keys = buf.qk_chunk + kChunkRows * kPanel / 2;
+    const float* const keys = buf.qk_chunk + kChunkRows * kPanelPairs;
     return {keys, buf.ldk, in.dim_k, {buf.s_pairs, buf.ldv}};
   } else {
     return {buf.kh, buf.ldk, in.dim_k, s};
@@ -114,8 +115,8 @@ void DeltaRuleUW(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
                  SubtractReadBody<V>{{buf.w, buf.ldk, in.dim_k, s}, buf.v_new, buf.ldv, nullptr});
 }
 
-// kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own decay
-// over them as hi + lo (ExpSplit).
+// kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own
+// decay over them as hi + lo (ExpSplit).
 template <class V>
 void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
   const int64_t ld = buf.ldk;
@@ -124,8 +125,7 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
     typename V::F total = V::Zero(), decay = V::Set(1.0f);  // of the rows after the block at hand
     for (int b = last_block; b >= 0; --b) {
       const int start = b * kBlockRows;
-      const bool cut = start + kBlockRows > rows;
-      const int end = cut ? rows : start + kBlockRows;
+      const int end = BlockEnd(start, rows);
       typename V::F suffix = decay;
       for (int j = end - 1; j >= start; --j) {
         V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + At<V>(buf, j, c)), suffix));
@@ -133,7 +133,7 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
       }
       typename V::F sum = V::Load(buf.block_log + b * ld + c);
       typename V::F lost = V::Load(buf.block_lost + b * ld + c);
-      if (cut) {  // what gate_cumsum makes when the sequence ends here
+      if (end < start + kBlockRows) {  // what gate_cumsum makes when the sequence ends here
         sum = V::Load(buf.g + At<V>(buf, start, c));
         lost = V::Zero();
         for (int j = start + 1; j < end; ++j) {
@@ -153,8 +153,7 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
 // kg_split: kg of the first `rows` rows, transposed, zeros up to the next multiple of 16.
 template <class V>
 void SplitKeys(const ChunkBuffers& buf, int rows) {
-  constexpr int kPairs = kChunkRows / 2;
-  const int64_t low = int64_t{kPairs} * buf.ldk;
+  const int64_t low = int64_t{kRowPairs} * buf.ldk;
   for (int start = 0; start < rows; start += 2 * V::kLanes) {  // 16 pairs of rows
     for (int c = 0; c < buf.ldk; c += V::kLanes) {
       alignas(64) float high_pairs[V::kLanes * V::kLanes], low_pairs[V::kLanes * V::kLanes];
@@ -165,15 +164,15 @@ void SplitKeys(const ChunkBuffers& buf, int rows) {
         const typename V::F second = i + 1 < rows ? V::Load(row + buf.ldk) : V::Zero();
         StorePairsSplit<V>(first, second, high_pairs + p * V::kLanes, low_pairs + p * V::kLanes);
       }
-      float* const at = buf.kg_split + int64_t{c} * kPairs + start / 2;
-      V::Transpose(high_pairs, V::kLanes, at, kPairs);
-      V::Transpose(low_pairs, V::kLanes, at + low, kPairs);
+      float* const at = buf.kg_split + int64_t{c} * kRowPairs + start / 2;
+      V::Transpose(high_pairs, V::kLanes, at, kRowPairs);
+      V::Transpose(low_pairs, V::kLanes, at + low, kRowPairs);
     }
   }
 }
 
-// out[c] = S[c] hi[c] + (S[c] lo[c] + sum_j kg[j, c] v_new[j]), in this order: DecodeColumns (decode.h)
-// gives a chunk of one row the same bits.
+// out[c] = S[c] hi[c] + (S[c] lo[c] + sum_j kg[j, c] v_new[j]), in this order: DecodeColumns
+// (decode.h) gives a chunk of one row the same bits.
 template <class V>
 struct AdvanceBody {
   const ChunkBuffers& buf;
@@ -187,11 +186,11 @@ struct AdvanceBody {
     Tile<V, MR, NV> tile;
     if constexpr (kSplitProducts<V>) {
       tile.Zero();
-      constexpr int64_t kPairs = kChunkRows / 2;
       const int pairs = (rows + kBlockRows - 1) / kBlockRows * (kBlockRows / 2);
-      const SplitProduct product = SplitProductOf(
-          {buf.kg_split + c * kPairs, 16, kPairs, buf.v_split + column, buf.ldv, pairs},
-          kPairs * buf.ldk, kPairs * buf.ldv);
+      const SplitProduct product =
+          SplitProductOf({buf.kg_split + c * kRowPairs, kPanelPairs, kRowPairs,
+                          buf.v_split + column, buf.ldv, pairs},
+                         int64_t{kRowPairs} * buf.ldk, int64_t{kRowPairs} * buf.ldv);
       tile.DotAdd(product.parts, 3);
     } else {
       for (int r = 0; r < MR; ++r) {

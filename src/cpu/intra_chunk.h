@@ -7,9 +7,9 @@
 //
 // With safe_gate (IntraChunkProducts): in sub-blocks of 16 rows. Off the diagonal the exponent is
 // split at the start m of the row block, G[i] - G[j] = (G[i] - m) + (m - G[j]); both parts are <= 0
-// for any gate, so that both factors are <= 1 and the sums are plain matrix products. Where a factor
-// underflows, the product is below 2^-126 too. On the diagonal, row j's key is decayed step by step
-// down the block: k[j] decay[j+1] .. decay[i]. Nothing looks at a later row.
+// for any gate, so that both factors are <= 1 and the sums are plain matrix products. Where a
+// factor underflows, the product is below 2^-126 too. On the diagonal, row j's key is decayed step
+// by step down the block: k[j] decay[j+1] .. decay[i]. Nothing looks at a later row.
 //
 // Without (IntraChunkElementwise): the decay tensor e^(G[i] - G[j]), element by element.
 #ifndef KDA_CPU_INTRA_CHUNK_H_
@@ -90,7 +90,7 @@ void ExtendToChunkStart(const HeadChunk& in, const ChunkBuffers& buf) {
     for (int start = kBlockRows; start < in.rows; start += kBlockRows) {
       const int64_t previous = start / kBlockRows - 1;
       carry = V::Mul(carry, V::Load(buf.block_decay + previous * buf.ldk + c));
-      const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+      const int end = BlockEnd(start, in.rows);
       for (int i = start; i < end; ++i) {
         const int64_t at = static_cast<int64_t>(i) * buf.ldk + c;
         V::Store(buf.qh + at, V::Mul(V::Load(buf.qh + at), carry));
@@ -111,13 +111,13 @@ void StorePair(const ChunkBuffers& buf, int i, int j, typename V::F qk, typename
 template <class V>
 void DiagonalBlock(const ChunkBuffers& buf, int start, int end) {
   using F = typename V::F;
-  constexpr int kMaxVecs = 128 / V::kLanes;  // a key row is handled in parts of 128 channels
+  constexpr int kPart = 128;  // channels of a key row at a time
   for (int j = start; j < end; ++j) {
     F qk[kBlockRows], kk[kBlockRows];
     for (int i = 0; i < kBlockRows; ++i) qk[i] = kk[i] = V::Zero();
-    for (int part = 0; part < buf.ldk; part += kMaxVecs * V::kLanes) {
-      const int width = buf.ldk - part < 128 ? buf.ldk - part : 128;
-      alignas(64) float key[128];
+    for (int part = 0; part < buf.ldk; part += kPart) {
+      const int width = buf.ldk - part < kPart ? buf.ldk - part : kPart;
+      alignas(64) float key[kPart];
       for (int c = 0; c < width; c += V::kLanes) {
         const int64_t at = At<V>(buf, j, part + c);
         const F kj = V::Load(buf.k + at);
@@ -199,7 +199,7 @@ void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
   LoadQueriesAndKeys<V>(in, buf);
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
-    const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+    const int end = BlockEnd(start, in.rows);
     for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);  // for inter_chunk
     DiagonalBlock<V>(buf, start, end);
     if (start == 0) continue;

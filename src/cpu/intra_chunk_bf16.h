@@ -3,13 +3,13 @@
 //   Aqk[i, j] = sum_c q[i, c] k[j, c] e^(G[i, c] - G[j, c])               j <= i    [64, 64]
 //   L[i, j]   = beta[i] sum_c k[i, c] k[j, c] e^(G[i, c] - G[j, c])       j <  i    [64, 64]
 //
-// The safe-gate form of intra_chunk.h with its operands rounded to bf16 and fp32 sums. In sub-blocks
-// of 16 rows, the exponent is split at the start m of the row block: (G[i] - m) + (m - G[j]). Off the
-// diagonal both parts are <= 0 for any gate. On it the second is positive, at most 16 times the
-// largest gate: a bounded gate within the exponent's budget (GateParams::diagonal_products) takes
-// the product there too, any other gate decays keys token by token in fp32 (DiagonalBlock). Queries
-// are scaled by 2^shift and keys by 2^-shift, so that small queries times strong decays keep clear of
-// the smallest bf16. Nothing looks at a later row.
+// The safe-gate form of intra_chunk.h with its operands rounded to bf16 and fp32 sums. In
+// sub-blocks of 16 rows, the exponent is split at the start m of the row block, (G[i] - m) and
+// (m - G[j]). Off the diagonal both parts are <= 0 for any gate. On it the second is positive, at
+// most 16 times the largest gate: a bounded gate within the exponent's budget
+// (GateParams::diagonal_products) takes the product there too, any other gate decays keys token by
+// token in fp32 (DiagonalBlock). Queries are scaled by 2^shift and keys by 2^-shift, so that small
+// queries times strong decays keep clear of the smallest bf16. Nothing looks at a later row.
 #ifndef KDA_CPU_INTRA_CHUNK_BF16_H_
 #define KDA_CPU_INTRA_CHUNK_BF16_H_
 
@@ -67,7 +67,7 @@ class OperandPanel {
     W carry = W::Set(1.0f);
     for (int start = 0; start < in_.rows; start += kBlockRows) {
       W decay = W::Set(1.0f);
-      const int end = End(start);
+      const int end = BlockEnd(start, in_.rows);
       KeyBlock<V> diagonal;
       for (int i = start; i < end; ++i) {
         decay = decay * W::Load(buf_.decay + At(i));
@@ -117,10 +117,9 @@ class OperandPanel {
   }
 
  private:
-  int End(int start) const { return start + kBlockRows < in_.rows ? start + kBlockRows : in_.rows; }
   int64_t At(int i) const { return kda::cpu::At<V>(buf_, i, c_); }
   // Of queries, from kChunkRows on of keys, in bf16.
-  int64_t HalfAt(int i) const { return c_ * int64_t{kChunkRows} + i * kPanel / 2; }
+  int64_t HalfAt(int i) const { return c_ * int64_t{kChunkRows} + i * kPanelPairs; }
   W BlockDecay(int start) const {
     return W::Load(buf_.block_decay + int64_t{start / kBlockRows} * buf_.ldk + c_);
   }
@@ -157,9 +156,8 @@ struct DotStripBody {
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
     tile.Zero();
-    constexpr int kPairs = kPanel / 2;
-    tile.DotAdd({left + i * kPairs, 2 * kChunkRows * kPairs, kPairs, keys + column, kChunkRows,
-                 static_cast<int>(ldk / 2)});
+    tile.DotAdd({left + i * kPanelPairs, 2 * kChunkRows * kPanelPairs, kPanelPairs, keys + column,
+                 kChunkRows, static_cast<int>(ldk / 2)});
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
       for (int j = 0; j < NV; ++j) {
@@ -175,7 +173,7 @@ struct DotStripBody {
 // Row i of a [2, 64, 64] split operand, where there are such.
 template <class V>
 float* SplitRow(float* split, int i) {
-  return kSplitProducts<V> ? split + i * kChunkRows / 2 : nullptr;
+  return kSplitProducts<V> ? split + i * kRowPairs : nullptr;
 }
 
 template <class V>
@@ -201,16 +199,16 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
   }
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
-    const int end = start + kBlockRows < in.rows ? start + kBlockRows : in.rows;
+    const int end = BlockEnd(start, in.rows);
     for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
     // What this stores above the diagonal is never read.
     const int columns = in.gate.diagonal_products ? start + kBlockRows : start;
     const float* const keys = buf.keys + (start / kBlockRows) * ld / 2 * kChunkRows;
     DotStripBody<V> strip = {
-        buf.qk_block + start * kPanel / 2, ld,     keys, buf.aqk + start * kChunkRows,
-        SplitRow<V>(buf.aqk_split, start), nullptr};
+        buf.qk_block + start * kPanelPairs, ld,     keys, buf.aqk + start * kChunkRows,
+        SplitRow<V>(buf.aqk_split, start),  nullptr};
     ForEachTile<V>(end - start, columns, strip);
-    strip.left = buf.qk_block + (kChunkRows + start) * kPanel / 2;
+    strip.left = buf.qk_block + (kChunkRows + start) * kPanelPairs;
     strip.out = buf.l + start * kChunkRows;
     strip.split = SplitRow<V>(buf.l_split, start);
     strip.beta = buf.beta + start;

@@ -57,7 +57,7 @@ void StorePairsSplit(typename V::F first, typename V::F second, float* high, flo
 // Rows [start, start + 16) of v_new as pairs of split rows; those from `end` on as zeros.
 template <class V>
 void SplitValues(const ChunkBuffers& buf, int start, int end) {
-  const int64_t low = int64_t{kChunkRows} / 2 * buf.ldv;
+  const int64_t low = int64_t{kRowPairs} * buf.ldv;
   for (int i = start; i < start + kBlockRows; i += 2) {
     const float* const row = buf.v_new + int64_t{i} * buf.ldv;
     float* const pairs = buf.v_split + int64_t{i / 2} * buf.ldv;
@@ -84,10 +84,9 @@ static inline SplitProduct SplitProductOf(const PairProduct& high, int64_t a_low
 // Rows i.. of `left_split` [2, 64, 64] times v_new's rows before `before` (a multiple of 16).
 static inline SplitProduct TimesValues(const ChunkBuffers& buf, const float* left_split, int i,
                                        int column, int before) {
-  constexpr int64_t kStride = kChunkRows / 2;
-  return SplitProductOf(
-      {left_split + i * kStride, 16, kStride, buf.v_split + column, buf.ldv, before / 2},
-      kChunkRows * kStride, kStride * buf.ldv);
+  return SplitProductOf({left_split + i * kRowPairs, kPanelPairs, kRowPairs, buf.v_split + column,
+                         buf.ldv, before / 2},
+                        kChunkRows * kRowPairs, int64_t{kRowPairs} * buf.ldv);
 }
 
 // X -= the tile, at the tile's place in X.
@@ -119,7 +118,7 @@ struct SplitEliminateBody {
 template <class V>
 void SolveBlockSplit(const ChunkBuffers& buf, int rows) {
   for (int start = 0; start < rows; start += kBlockRows) {
-    const int end = start + kBlockRows < rows ? start + kBlockRows : rows;
+    const int end = BlockEnd(start, rows);
     if (start > 0) ForEachTile<V>(end - start, buf.ldv, SplitEliminateBody<V>{buf, start});
     SubstituteRows<V>(buf.l, buf.v_new, buf.ldv, start, end);
     SplitValues<V>(buf, start, end);
@@ -146,7 +145,7 @@ struct EliminateBody {
 template <class V>
 void SolveBlock(const float* l, float* x, int64_t ldx, int rows) {
   for (int start = 0; start < rows; start += kBlockRows) {
-    const int end = start + kBlockRows < rows ? start + kBlockRows : rows;
+    const int end = BlockEnd(start, rows);
     if (start > 0) ForEachTile<V>(end - start, ldx, EliminateBody<V>{l, x, ldx, start});
     SubstituteRows<V>(l, x, ldx, start, end);
   }

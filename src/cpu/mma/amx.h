@@ -1,10 +1,10 @@
 // AMX: the micro-kernel on tile registers, 16 rows by up to 4 x 16 columns of C at a time.
 //
 // Tiles: 0 - 3 C, 4 A, 5 A with half the summands, 6 B, 7 B with half the summands; 16 rows of 64
-// bytes, the halves for sums of 16 where 32 would take in rows that must not count. C lies in memory
-// between products (stack, first-level cache), so that what surrounds a product is the same code as
-// for registers. One product of 16 x 16 x 32 takes 16 cycles and its B tile 8 of loads: A is used
-// four times and B once (Intel Sapphire Rapids, by its documentation; not measured).
+// bytes, the halves for sums of 16 where 32 would take in rows that must not count. C lies in
+// memory between products (stack, first-level cache), so that what surrounds a product is the same
+// code as for registers. One product of 16 x 16 x 32 takes 16 cycles and its B tile 8 of loads: A
+// is used four times and B once (Intel Sapphire Rapids, by its documentation; not measured).
 #ifndef KDA_CPU_MMA_AMX_H_
 #define KDA_CPU_MMA_AMX_H_
 
@@ -38,7 +38,7 @@ struct AmxVectors : Avx512Bf16 {};
 template <class Tiles, int MR, int NV>
 struct Tile<Amx<Tiles>, MR, NV> {
   using V = Amx<Tiles>;
-  static_assert(MR == 16 && NV <= 4);
+  static_assert(MR == 16 && NV <= 4 && kPanelPairs == 16);
   alignas(64) typename V::F c[MR][NV];
 
   // Takes effect with the products that must follow.
@@ -46,7 +46,7 @@ struct Tile<Amx<Tiles>, MR, NV> {
 
   void DotAdd(const PairProduct& product) { DotAdd(&product, 1); }
   void DotAdd(const PairProduct* products, int count) {
-    // g++ 12 does not know that a tile is loaded from memory: what is to be there must be there now.
+    // g++ 12 does not know that a tile is loaded from memory: what it is to hold must be there now.
     __asm__ volatile("" ::: "memory");
     ForEachColumn([&](auto n) {
       if (zero_) {
@@ -59,15 +59,15 @@ struct Tile<Amx<Tiles>, MR, NV> {
     for (int t = 0; t < count; ++t) {
       const PairProduct& p = products[t];
       int s = 0;
-      for (; s + 16 <= p.pairs; s += 16) {
-        Tiles::LoadA(p.a + s / 16 * p.panel_stride, p.row_stride * 4);
+      for (; s + kPanelPairs <= p.pairs; s += kPanelPairs) {
+        Tiles::LoadA(p.a + s / kPanelPairs * p.panel_stride, p.row_stride * 4);
         ForEachColumn([&](auto n) {
           Tiles::LoadB(p.b + s * p.ldb + n * V::kLanes, p.ldb * 4);
           Tiles::template Dot<n>();
         });
       }
       if (s == p.pairs) continue;
-      Tiles::LoadHalfA(p.a + s / 16 * p.panel_stride, p.row_stride * 4);
+      Tiles::LoadHalfA(p.a + s / kPanelPairs * p.panel_stride, p.row_stride * 4);
       ForEachColumn([&](auto n) {
         Tiles::LoadHalfB(p.b + s * p.ldb + n * V::kLanes, p.ldb * 4);
         Tiles::template DotHalf<n>();

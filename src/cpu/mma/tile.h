@@ -18,13 +18,16 @@ inline constexpr bool kBf16Products = false;
 template <class V>
 inline constexpr bool kSplitProducts = false;
 
-// Channels of a panel: operands of bf16 products lie in panels [K / 32, 64, 32], so that a pass over
-// some channels of all rows stays in few, dense cache lines (rows of 128 channels would meet in an
-// eighth of the first-level cache's sets).
+// Channels of a panel: operands of bf16 products lie in panels [K / 32, 64, 32], so that a pass
+// over some channels of all rows stays in few, dense cache lines (rows of 128 channels would meet
+// in an eighth of the first-level cache's sets).
 inline constexpr int kPanel = 32;
+inline constexpr int kPanelPairs = kPanel / 2;
 
-// A product of bf16 operands. Pairs are 32 bits, strides in pairs: pair s of row i of A is at
-// a + s / 16 * panel_stride + i * row_stride + s % 16, B has one row of pairs per pair summed.
+// A product of bf16 operands. Pairs are 32 bits, strides in pairs. Pair s of row i of A is at
+//   a + s / kPanelPairs * panel_stride + i * row_stride + s % kPanelPairs
+// (of rows that are not in panels, panel_stride is kPanelPairs); B has one row of pairs per pair
+// summed.
 struct PairProduct {
   const float* a;
   int64_t panel_stride;
@@ -71,7 +74,7 @@ struct Tile {
   void DotAdd(const PairProduct& p) {
     const float* b = p.b;
     for (int s = 0; s < p.pairs; ++s, b += p.ldb) {
-      const float* const a = p.a + s / 16 * p.panel_stride + s % 16;
+      const float* const a = p.a + s / kPanelPairs * p.panel_stride + s % kPanelPairs;
       typename V::F bv[NV];
       for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
       for (int i = 0; i < MR; ++i) {
@@ -140,8 +143,8 @@ void ForEachTileInRegisters(int rows, int cols, Body& body) {
   if (rest == 1) ForEachRowTile<V, kMR, 1>(rows, column, body);
 }
 
-// Where rows come in 16s (Amx) the last ones are computed whether they exist or not: the buffers have
-// room for them, the caller's memory has not.
+// Where rows come in 16s (Amx) the last ones are computed whether they exist or not: the buffers
+// have room for them, the caller's memory has not.
 template <class V, class Body>
 void ForEachTileOf16(int rows, int cols, Body& body) {
   for (int i = 0; i < rows; i += 16) {

@@ -1,9 +1,9 @@
 // Elementary functions on a vector of fp32, written once over the vector layer.
 //
-// exp is 2^n (1 + t q(t)) with n = round(x log2 e), r = x - n ln 2 (in two parts, so that nothing is
-// lost however large x is), t = r log2 e in [-1/2, 1/2], q the degree-5 Chebyshev fit of
-// (2^t - 1) / t: relative error at most 5e-9 before rounding, 2 ulp after (tests/stages checks every
-// binade). NaN stays NaN; results below 2^-126 become 0.
+// exp is 2^n (1 + t q(t)) with n = round(x log2 e), r = x - n ln 2 (in two parts, so that nothing
+// is lost however large x is), t = r log2 e in [-1/2, 1/2], q the degree-5 Chebyshev fit of
+// (2^t - 1) / t: relative error at most 5e-9 before rounding, 2 ulp after (tests/stages checks
+// every binade). NaN stays NaN; results below 2^-126 become 0.
 #ifndef KDA_CPU_VEC_MATH_H_
 #define KDA_CPU_VEC_MATH_H_
 

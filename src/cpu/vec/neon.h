@@ -28,8 +28,8 @@ struct Neon {
   static F Fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }   // a b + c
   static F Fnma(F a, F b, F c) { return vfmsq_f32(c, a, b); }  // c - a b
 #else
-  // g++ 12 takes its intrinsics for calls that may read memory: every accumulator of a loop would be
-  // stored at each step.
+  // g++ 12 takes its intrinsics for calls that may read memory: every accumulator of a loop would
+  // be stored at each step.
   static F Fma(F a, F b, F c) {
     __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b));
     return c;
