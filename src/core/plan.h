@@ -26,6 +26,7 @@ struct Sequence {
   int64_t final_slot = -1;    // row of final_state; -1: not written
   bool skip = false;          // negative slot: rows of o become zero, nothing else happens
   int64_t row_base = 0;       // 16-row-padded tokens of the sequences before this one (CPU backend)
+  int64_t live_base = 0;      // sequences before this one that are not skipped (CPU backend)
   int64_t chunk_base = 0;     // chunks of the sequences before this one (skipped ones have none)
   int64_t checkpoint_begin = 0;  // its range in Plan::checkpoints
   int64_t checkpoint_end = 0;

@@ -89,12 +89,12 @@ void Prepare(kda_plan* plan, std::string* notes) {
   for (core::Sequence& s : plan->sequences) {
     s.row_base = row_base;
     if (s.skip) continue;
-    ++live;
+    s.live_base = live++;
     row_base += core::CeilDiv(s.length, kBlockRows) * kBlockRows;
   }
   ChooseHeadsPerStep(live, plan, notes);
   plan->bf16_products = MultipliesBf16(*plan);
-  plan->column_parts = static_cast<int32_t>(SplitParts(*plan, live * plan->problem.value_heads));
+  plan->column_parts = static_cast<int32_t>(SplitParts(*plan));
   plan->workers =
       static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan, live), 1, plan->execution.threads));
   const Driver driver = DriverFor(*plan);

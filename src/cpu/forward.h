@@ -55,6 +55,11 @@ struct Run {
   const Kernels& kernels;
 
   bool On(uint32_t bit) const { return (plan.execution.switches & bit) != 0; }
+  Solver solver() const { return static_cast<Solver>(plan.execution.solver); }
+  auto IntraChunk() const {
+    return On(KDA_SWITCH_SAFE_GATE) ? kernels.intra_chunk_products
+                                    : kernels.intra_chunk_elementwise;
+  }
 };
 
 // Rows first .. first + rows - 1 of sequence `s`, value head `head`, in the caller's memory.
@@ -142,8 +147,8 @@ void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
 // The drivers. Each has a workspace size in floats, of which `workspace` points to as many.
 int64_t FusedWorkspaceFloats(const kda_plan& plan);  // plan.workers times what one needs
 void RunFused(const Run& run, float* workspace);
-// Parts of V for `pairs` (sequence, head)s; 0: there are enough pairs, or it cannot be.
-int64_t SplitParts(const kda_plan& plan, int64_t pairs);
+// Parts of V; 0: whole heads take no longer, or it cannot be.
+int64_t SplitParts(const kda_plan& plan);
 int64_t SplitWorkspaceFloats(const kda_plan& plan);
 void RunSplit(const Run& run, float* workspace);
 int64_t StagedWorkspaceFloats(const kda_plan& plan);

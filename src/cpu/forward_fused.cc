@@ -56,19 +56,15 @@ void OneRow(const Run& run, const core::Sequence& s, int64_t first, Lane* lane,
 void ChunkStages(const Run& run, const core::Sequence& s, int64_t first, Lane* lanes,
                  StateCursor* states, int heads) {
   const Kernels& kernels = run.kernels;
-  const bool products = run.On(KDA_SWITCH_SAFE_GATE), unified = run.On(KDA_SWITCH_UNIFIED_LAYOUT);
-  const auto solver = static_cast<Solver>(run.plan.execution.solver);
+  const bool unified = run.On(KDA_SWITCH_UNIFIED_LAYOUT);
   for (int h = 0; h < heads; ++h) {
     Lane& lane = lanes[h];
     lane.chunk = unified ? lane.caller : Gather(lane.caller, lane.tiles);
     kernels.gate_cumsum(lane.chunk, lane.buffers);
   }
+  for (int h = 0; h < heads; ++h) run.IntraChunk()(lanes[h].chunk, lanes[h].buffers);
   for (int h = 0; h < heads; ++h) {
-    const auto intra = products ? kernels.intra_chunk_products : kernels.intra_chunk_elementwise;
-    intra(lanes[h].chunk, lanes[h].buffers);
-  }
-  for (int h = 0; h < heads; ++h) {
-    kernels.delta_rule(lanes[h].chunk, lanes[h].buffers, states[h].Now(), solver);
+    kernels.delta_rule(lanes[h].chunk, lanes[h].buffers, states[h].Now(), run.solver());
   }
   for (int h = 0; h < heads; ++h) {
     kernels.output(lanes[h].chunk, lanes[h].buffers, states[h].Now());

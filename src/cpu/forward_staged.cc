@@ -73,10 +73,8 @@ class Staged {
     });
     ForEachChunk(heads, [&](int64_t n, int64_t c, int64_t h, int32_t worker) {
       Step step = Begin(n, c, first_head, h, worker, kIntraChunk);
-      const auto intra = run_.On(KDA_SWITCH_SAFE_GATE) ? run_.kernels.intra_chunk_products
-                                                       : run_.kernels.intra_chunk_elementwise;
-      intra(step.chunk, step.buffers);
-      run_.kernels.solve_uw(step.chunk, step.buffers, static_cast<Solver>(plan_.execution.solver));
+      run_.IntraChunk()(step.chunk, step.buffers);
+      run_.kernels.solve_uw(step.chunk, step.buffers, run_.solver());
       End(step, kIntraChunk);
     });
     const auto count = static_cast<int64_t>(plan_.sequences.size());

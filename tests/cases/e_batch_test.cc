@@ -76,6 +76,51 @@ TEST_P(CaseE01, FewerHeadsThanThreads) {
   }
 }
 
+// More chunks than are kept at a time, so that states and checkpoints go from some to the next; a
+// sequence that ends among the first, and one without a token.
+TEST_P(CaseE01, FewerHeadsThanThreadsLong) {
+  if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
+  for (const kda_dtype dtype : {KDA_BF16, KDA_F32}) {
+    for (const int64_t every : {0, 13, 64}) {
+      Case c = Standard(Std(93, 1601, 1).Dims(32, 80).Packed({0, 1531, 1531, 1601}));
+      c.dtypes.qk = c.dtypes.v = c.dtypes.o = dtype;
+      c.checkpoint_every = every;
+      const Result serial = RunCase(c, Base());
+      EXPECT_TRUE(Matches(c, serial, Solve(c)));
+      const Result result = RunCase(c, Base().Threads(4));
+      EXPECT_NE(result.description.find("chunks, then columns"), std::string::npos);
+      EXPECT_TRUE(SameBits(serial, result)) << "checkpoints every " << every;
+    }
+  }
+}
+
+// Whole heads where they keep the threads about as busy: what goes apart is more work.
+TEST_P(CaseE01, PartsWhereTheyPay) {
+  if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
+  const struct {
+    int64_t heads;
+    std::vector<int64_t> cu_seqlens;
+    int32_t threads;
+    const char* way;
+  } rows[] = {{1, {0, 192}, 2, "chunks, then columns"},
+              {4, {0, 192}, 8, "chunks, then columns"},
+              {1, {0, 640, 704, 768}, 4, "chunks, then columns"},
+              {3, {0, 192}, 4, "one pass"},
+              {1, {0, 192, 384, 576}, 4, "one pass"},
+              {7, {0, 192}, 8, "one pass"},
+              {2, {0, 192}, 2, "one pass"},
+              {5, {0, 192}, 4, "one pass"},
+              {1, {0, 64}, 2, "one pass"}};
+  for (const auto& row : rows) {
+    const Case c = Standard(Std(94, row.cu_seqlens.back(), row.heads).Packed(row.cu_seqlens));
+    const Result result = RunCase(c, Base().Threads(row.threads));
+    EXPECT_NE(result.description.find(row.way), std::string::npos)
+        << row.heads << " heads, " << row.cu_seqlens.size() - 1 << " sequences, " << row.threads
+        << " threads: " << result.description;
+    EXPECT_TRUE(SameBits(RunCase(c, Base()), result));
+  }
+}
+
 // The caller's own threads, and an order nobody would choose.
 struct Backwards {
   static void Run(void*, int32_t count, kda_task task, void* argument) {
