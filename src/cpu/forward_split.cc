@@ -37,10 +37,11 @@ int64_t FloatsLocal(const kda_plan& plan) {
   return LocalFloatsOf(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows));
 }
 
+// (sequence, head)s; at least 1.
 int64_t PairsOf(const kda_plan& plan) {
   int64_t live = 0;
   for (const core::Sequence& s : plan.sequences) live += s.skip ? 0 : 1;
-  return live * plan.problem.value_heads;
+  return std::max<int64_t>(live * plan.problem.value_heads, 1);
 }
 
 // Chunks of each pair between one half and the other.
@@ -237,9 +238,8 @@ class Split {
 int64_t SplitParts(const kda_plan& plan) {
   const core::Problem& p = plan.problem;
   constexpr uint32_t kNeeded = KDA_SWITCH_FUSE | KDA_SWITCH_UNIFIED_LAYOUT;
-  const int64_t pairs = PairsOf(plan);
   const bool suits = p.mode == KDA_PREFILL && (plan.execution.switches & kNeeded) == kNeeded &&
-                     pairs > 0 && pairs < plan.execution.threads && plan.max_chunks > 1;
+                     PairsOf(plan) < plan.execution.threads && plan.max_chunks > 1;
   if (!suits) return 0;
   for (const kda_tensor* state : {&p.initial_state, &p.final_state, &p.checkpoints}) {
     if (state->rank != 0 && !IsDirect(p, *state)) return 0;
