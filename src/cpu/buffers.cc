@@ -9,7 +9,7 @@ constexpr Stage kCumsum = kGateCumsum, kIntra = kIntraChunk, kInter = kInterChun
 constexpr int kSolve = kChunkRows * (2 * kChunkRows + kMaxDimPadded), kRow = kMaxDimPadded;
 
 // clang-format off
-const BufferRow kBufferTable[kBufferRows] = {
+constexpr BufferRow kBufferTable[kBufferRows] = {
     // member           written  read later by    K  V   1    K KV/2 fixed  where           apart
     {&B::g,             kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        true},
     {&B::decay,         kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        true},
@@ -42,6 +42,7 @@ const BufferRow kBufferTable[kBufferRows] = {
     {&B::row,           kCumsum, 0,               0, 0,  0,   0, 0, kRow,   kAlways,        false},
 };
 // clang-format on
+static_assert(kBufferTable[kBufferRows - 1].member == &B::row, "kBufferRows is another number");
 
 namespace {
 

@@ -57,7 +57,8 @@ GateParams GateOf(const Run& run, int64_t head) {
   const double exponent = std::floor(log2);
   gate.mantissa = static_cast<float>(std::exp2(log2 - exponent));
   gate.exponent = static_cast<float>(exponent);
-  // A NaN keeps to the mantissa.
+  // Two factors within fp32 reach 2^+-250, beyond which the sigmoid of any fp32 number times this
+  // is 0, 1/2 or 1. A NaN keeps to the mantissa.
   const int power = std::isnan(a_log) ? 0 : static_cast<int>(std::clamp(exponent, -250.0, 250.0));
   gate.power[0] = std::ldexp(1.0f, power / 2);
   gate.power[1] = std::ldexp(1.0f, power - power / 2);
