@@ -44,7 +44,7 @@ bench-compare: build  ## against ONNX Runtime (installed from PyPI on first use)
 	@scripts/setup compare
 	bench/compare/compare $(COMPARE)
 
-bars: build  ## every bar of docs/performance.md, beside the peers (10 minutes); COMPARE=
+bars: build  ## every bar of docs/performance.md, beside the peers (15 minutes); COMPARE=
 	@scripts/setup compare
 	bench/compare/compare --set bars $(COMPARE)
 

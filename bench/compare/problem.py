@@ -104,16 +104,38 @@ class Inputs:
         return digest
 
 
+class Batch:
+    """Sequences of these lengths, packed: their rows are the first of the inputs, one sequence
+    after the other."""
+
+    def __init__(self, lengths):
+        self.lengths = np.array(lengths)
+        self.cu_seqlens = np.concatenate(([0], np.cumsum(self.lengths)))
+        self.count, self.tokens, self.longest = len(lengths), sum(lengths), max(lengths)
+        self.starts = self.cu_seqlens[:-1]
+        self.padded_starts = np.arange(self.count) * self.longest
+        self.even = min(lengths) == self.longest  # packed and padded are the same then
+
+
 def of_shape(array, batch, tokens):
     """The first batch * tokens rows, as [batch, tokens, ...]."""
     return array[:batch * tokens].reshape((batch, tokens) + array.shape[1:])
 
 
-def chosen_heads(batch, tokens, heads, budget=1 << 15):
-    """(sequence, head) pairs to check, spread evenly, about `budget` token-heads of them."""
-    count = max(1, min(batch * heads, budget // tokens, 64))
-    flat = np.unique(np.linspace(0, batch * heads - 1, count).round().astype(int))
-    return flat // heads, flat % heads
+def of_heads(array, starts, tokens, heads):
+    """Of each pair of a first row and a head, `tokens` rows, as [pairs, tokens, ...]."""
+    return np.stack([array[start:start + tokens, head] for start, head in zip(starts, heads)])
+
+
+def chosen_heads(batch, heads, budget=1 << 15):
+    """(sequence, head) pairs to check, spread evenly, about `budget` token-heads of them; those of
+    one length together."""
+    count = max(1, min(batch.count * heads, budget * batch.count // batch.tokens, 64))
+    flat = np.unique(np.linspace(0, batch.count * heads - 1, count).round().astype(int))
+    sequences, heads = flat // heads, flat % heads
+    lengths = batch.lengths[sequences]
+    for length in np.unique(lengths):
+        yield sequences[lengths == length], heads[lengths == length]
 
 
 def activated(g, gate, parameters, heads):

@@ -3,9 +3,9 @@
 Requests and replies are lines of JSON on stdin and stdout:
 
     open     side, settings, cpus, tokens, sequences, heads, gate, seed -> version, digests
-    prepare  batch, tokens -> ran, isa, error_o, error_state, limit, once_ms: ran once on poisoned
-             outputs and checked against the fp64 recurrence, then warmed up
-    run      warm, count -> ms: `count` timed calls after `warm` others
+    prepare  lengths of the sequences -> ran, isa, error_o, error_state, limit, once_ms: ran once on
+             poisoned outputs and checked against the fp64 recurrence, then warmed up
+    run      warm, count -> ms: `count` timed runs after `warm` others
 
 A reply may be preceded by lines {"progress": text}. {"failed": text} is an answer too.
 """
@@ -68,15 +68,15 @@ class Worker:
         self._side = sides.SIDES[side](settings, inputs, self.progress)
         return {"version": self._side.version, "digests": inputs.digests}
 
-    def prepare(self, batch, tokens):
-        side = self._side
+    def prepare(self, lengths):
+        side, batch = self._side, self._problem.Batch(lengths)
         os.sched_setaffinity(0, self._cpus)  # all of them again, for the threads of a new plan
-        side.prepare(batch, tokens)
+        side.prepare(batch)
         side.run()
         if hasattr(side, "check"):
             errors = side.check(), 0.0
         else:
-            errors = self._verify(batch, tokens)
+            errors = self._verify(batch)
         pin_threads(self._cpus, side.run)
         side.run()
         begin = time.perf_counter_ns()
@@ -85,14 +85,18 @@ class Worker:
         return {"ran": side.ran, "isa": side.isa, "error_o": errors[0], "error_state": errors[1],
                 "limit": side.limit, "once_ms": once}
 
-    def _verify(self, batch, tokens):
+    def _verify(self, batch):
+        """The errors of o and of the states; of sequences of different lengths the largest."""
         problem, side = self._problem, self._side
-        chosen = problem.chosen_heads(batch, tokens, side.inputs.heads)
-        x = side.given(*chosen)
-        o, state = problem.recurrence(x["q"], x["k"], x["v"], x["g"], x["beta"], x["state"],
-                                      self.progress)
-        got_o, got_state = side.results(*chosen)
-        return problem.relative_error(got_o, o), problem.relative_error(got_state, state)
+        errors = []
+        for chosen in problem.chosen_heads(batch, side.inputs.heads):
+            x = side.given(*chosen)
+            o, state = problem.recurrence(x["q"], x["k"], x["v"], x["g"], x["beta"], x["state"],
+                                          self.progress)
+            got_o, got_state = side.results(*chosen)
+            errors.append((problem.relative_error(got_o, o),
+                           problem.relative_error(got_state, state)))
+        return tuple(map(max, zip(*errors)))
 
     def run(self, warm, count):
         run, times = self._side.run, []

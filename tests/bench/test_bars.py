@@ -1,5 +1,6 @@
 """bench/compare: what is compared, ratios, verdicts, arguments."""
 
+import dataclasses
 import json
 import unittest
 
@@ -53,10 +54,27 @@ class ShareGpt(unittest.TestCase):
             self.assertTrue(all(length in order for length in part))  # in replay order
 
 
+    def test_mixed_batches(self):
+        batches = bars.mixed_batches()
+        self.assertEqual((len(batches), {len(batch) for batch in batches}), (100, {64}))
+        # What was drawn once is drawn again, by any version of Python.
+        self.assertEqual(batches[0][:8], [195, 100, 22, 14, 30, 21, 118, 15])
+        self.assertEqual(sum(map(sum, batches)), 697939)
+        # Those that stand for all are padded as all are.
+        part = bars.evenly(batches, bars.BATCHES["sharegpt-mixed"], bars.padding)
+        padding = [sum(map(bars.padded, x)) / sum(map(sum, x)) for x in (batches, part)]
+        self.assertAlmostEqual(padding[1] / padding[0], 1, delta=0.01)
+
+    def test_padding(self):
+        self.assertEqual(bars.padded([3, 1, 2]), 9)
+        self.assertEqual(bars.padding([3, 1, 2]), 1.5)
+        self.assertEqual(bars.padding([4, 4]), 1)
+
+
 class Verdicts(unittest.TestCase):
     def comparison(self, **bar):
         return bars.Comparison("one", bars.Side("onnxruntime", 1), bars.Side("libkda", 1), 4,
-                               [(1, 100)], **bar)
+                               [[100]], **bar)
 
     def test_bars(self):
         self.assertEqual(bars.verdict(self.comparison(at_least=2.5), 2.5), "met")
@@ -73,6 +91,22 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((record["over"]["label"], record["under"]["label"]),
                          ("onnxruntime", "libkda"))
         json.dumps(record)
+
+    def test_mixed_record(self):
+        side = bars.Side("onnxruntime", 1)
+        mixed = bars.Comparison("sharegpt-mixed", side, bars.Side("libkda", 1), 4, [[1, 10]],
+                                at_least=2)
+        record = bars.summarise(mixed, [[10, 10]], [[2, 2]])
+        self.assertEqual((record["tokens"], record["padded_tokens"]), (11, 20))
+        self.assertEqual((record["over"]["tokens_per_s"], record["over"]["padded_tokens_per_s"],
+                          record["under"]["tokens_per_s"]), (1100, 2000, 5500))
+        text = compare.rates([record])
+        for part in ("1.1 k", "2 k", "1.82 times", "5.5 k"):
+            self.assertIn(part, text)
+        each = dataclasses.replace(mixed, over=dataclasses.replace(side, call="sequence"))
+        self.assertNotIn("padded_tokens", bars.summarise(each, [[10, 10]], [[2, 2]]))
+        self.assertNotEqual(mixed.describe(), each.describe())
+        self.assertGreater(mixed.bytes_needed(), each.bytes_needed())
 
     def test_table_shows_all_kinds(self):
         measured = bars.summarise(self.comparison(at_least=9), [[40, 50]], [[10, 10]])
@@ -110,6 +144,16 @@ class Sets(unittest.TestCase):
         replay = next(c for c in every if c.group == "sharegpt")
         self.assertEqual((len(replay.problems), replay.heads, replay.sequences(), replay.at_least),
                          (12, 24, 64, 8))
+        mixed = [c for c in every if c.group == "sharegpt-mixed"]
+        self.assertEqual([(c.over.threads, c.over.call) for c in mixed],
+                         [(t, call) for t in (1, 2) for call in ("batch", "sequence")])
+        for c in mixed:
+            self.assertEqual((len(c.problems), c.heads, c.sequences(), c.at_least), (5, 24, 64, 8))
+
+    def test_batches(self):
+        for name in ("sharegpt", "sharegpt-mixed"):
+            for c in found("avx2", "--set", name, "--batches", "2", "--heads", "3"):
+                self.assertEqual((len(c.problems), c.heads), (2, 3))
 
     def test_reasons(self):
         options = compare.parse_arguments([])

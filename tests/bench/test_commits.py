@@ -61,6 +61,18 @@ class Compare(unittest.TestCase):
         self.assertEqual(slower, [])
         self.assertIn("unclear", said)
 
+    def test_faster_once_is_not_enough(self):
+        for enough in (False, True):
+            calls = []
+
+            def medians(kda, problem, isas, threads, calls=calls, enough=enough):
+                calls.append(kda)
+                return [2.0 if kda == "base" and (enough or len(calls) <= 6) else 1.0
+                        for _ in isas]
+
+            slower, said = self.run_with(medians)
+            self.assertEqual((slower, "  faster" in said), ([], enough))
+
     def test_turns(self):
         calls = []
 
