@@ -1,11 +1,13 @@
-// The AMX tile registers in plain C++, for tests on machines without them: the same shapes and the
-// sums of TDPBF16PS (products of even and of odd elements apart, then together, then to C).
+// The AMX tile registers in memory, for tests on machines with AVX-512 and without them: the same
+// shapes and the sums of TDPBF16PS (products of even and of odd elements apart, then together, then
+// to C).
 #ifndef KDA_CPU_MMA_AMX_MODEL_H_
 #define KDA_CPU_MMA_AMX_MODEL_H_
 
 #include <cstdint>
 
 #include "cpu/mma/amx_config.h"
+#include "cpu/vec/avx512.h"
 
 namespace kda::cpu {
 
@@ -44,6 +46,7 @@ struct AmxModel {
   }
 
  private:
+  using V = Avx512;
   using TileData = uint32_t[16][16];
   struct State {
     bool configured;
@@ -65,28 +68,25 @@ struct AmxModel {
       __builtin_memcpy(tile[r], static_cast<const char*>(p) + r * stride, kTileConfig.row_bytes[n]);
     }
   }
-  static float Float(uint32_t bits) {
-    float x;
-    __builtin_memcpy(&x, &bits, sizeof(x));
-    return x;
+  // The earlier and the later element of every pair.
+  static V::F Low(__m512i pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
+  static V::F High(__m512i pairs) {
+    const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    return _mm512_castsi512_ps(_mm512_and_si512(pairs, mask));
   }
-  static float Low(uint32_t pair) { return Float(pair << 16); }
-  static float High(uint32_t pair) { return Float(pair & 0xffff0000u); }
   static void Multiply(int n, int left, int right) {
     Row* const c = Tile(n);
     const Row *const a = Tile(left), *const b = Tile(right);
     for (int m = 0; m < kTileConfig.rows[n]; ++m) {
-      float even[16] = {}, odd[16] = {};
+      V::F even = V::Zero(), odd = V::Zero();
       for (int k = 0; k < kTileConfig.rows[right]; ++k) {
-        for (int j = 0; j < 16; ++j) {
-          even[j] = __builtin_fmaf(Low(a[m][k]), Low(b[k][j]), even[j]);
-          odd[j] = __builtin_fmaf(High(a[m][k]), High(b[k][j]), odd[j]);
-        }
+        const __m512i x = _mm512_set1_epi32(static_cast<int>(a[m][k]));
+        const __m512i y = _mm512_loadu_si512(b[k]);
+        even = V::Fma(Low(x), Low(y), even);
+        odd = V::Fma(High(x), High(y), odd);
       }
-      for (int j = 0; j < 16; ++j) {
-        const float sum = Float(c[m][j]) + (even[j] + odd[j]);
-        __builtin_memcpy(&c[m][j], &sum, sizeof(sum));
-      }
+      const V::F sum = V::Add(_mm512_loadu_ps(c[m]), V::Add(even, odd));
+      _mm512_storeu_ps(c[m], sum);
     }
   }
 };
