@@ -3,20 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-// The loops over a state take the checks of AddressSanitizer once for all of a token, not at every
-// access: those would be a third of the time of all tests, which hold every result against these.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#include <sanitizer/asan_interface.h>
-#define KDA_SANITIZED_ADDRESS
-#define KDA_CHECKED_BEFORE \
-  __attribute__((noinline, no_sanitize("address", "undefined", "coverage")))
-#endif
-#endif
-#ifndef KDA_CHECKED_BEFORE
-#define KDA_CHECKED_BEFORE
-#endif
-
 namespace kda::reference {
 namespace {
 
@@ -42,43 +28,6 @@ double BoundedDecay(double x, double A_log, double lower_bound) {
   // exp(A_log) may be infinite; zero times that is still the middle of the sigmoid.
   const double z = x == 0 ? 0 : std::exp(A_log) * x;
   return lower_bound * Sigmoid(z);
-}
-
-#ifdef KDA_SANITIZED_ADDRESS
-// Reads the first byte that is out of bounds, if one is: that is reported.
-void CheckBounds(const double* data, int64_t count) {
-  const void* const bad = __asan_region_is_poisoned(const_cast<double*>(data),
-                                                    static_cast<size_t>(count) * sizeof(double));
-  if (bad != nullptr) (void)*static_cast<const volatile char*>(bad);
-}
-#else
-void CheckBounds(const double*, int64_t) {}
-#endif
-
-// S <- decay S, delta = S^T k
-KDA_CHECKED_BEFORE void DecayAndPredict(Dims dims, const double* g, const double* k, double* state,
-                                        double* delta) {
-  for (int64_t c = 0; c < dims.dim_k; ++c) {
-    double* row = state + c * dims.dim_v;
-    const double decay = std::exp(g[c]), weight = k[c];
-    for (int64_t j = 0; j < dims.dim_v; ++j) {
-      row[j] *= decay;
-      delta[j] += weight * row[j];
-    }
-  }
-}
-
-// S <- S + k delta^T, o = S^T q
-KDA_CHECKED_BEFORE void UpdateAndRead(Dims dims, const double* k, const double* q,
-                                      const double* delta, double* state, double* o) {
-  for (int64_t c = 0; c < dims.dim_k; ++c) {
-    double* row = state + c * dims.dim_v;
-    const double key = k[c], query = q[c];
-    for (int64_t j = 0; j < dims.dim_v; ++j) {
-      row[j] += key * delta[j];
-      o[j] += query * row[j];
-    }
-  }
 }
 
 }  // namespace
@@ -112,13 +61,23 @@ void Step(Dims dims, const Token& token, double scale, double* state, double* o)
   const int64_t dim_v = dims.dim_v;
   std::fill(delta, delta + dim_v, 0.0);
   std::fill(o, o + dim_v, 0.0);
-  CheckBounds(token.g, dims.dim_k);
-  CheckBounds(token.k, dims.dim_k);
-  CheckBounds(token.q, dims.dim_k);
-  CheckBounds(state, dims.dim_k * dim_v);
-  DecayAndPredict(dims, token.g, token.k, state, delta);
+  for (int64_t c = 0; c < dims.dim_k; ++c) {
+    double* row = state + c * dim_v;
+    const double decay = std::exp(token.g[c]), k = token.k[c];
+    for (int64_t j = 0; j < dim_v; ++j) {
+      row[j] *= decay;
+      delta[j] += k * row[j];  // S^T k
+    }
+  }
   for (int64_t j = 0; j < dim_v; ++j) delta[j] = token.beta * (token.v[j] - delta[j]);
-  UpdateAndRead(dims, token.k, token.q, delta, state, o);
+  for (int64_t c = 0; c < dims.dim_k; ++c) {
+    double* row = state + c * dim_v;
+    const double k = token.k[c], q = token.q[c];
+    for (int64_t j = 0; j < dim_v; ++j) {
+      row[j] += k * delta[j];
+      o[j] += q * row[j];
+    }
+  }
   for (int64_t j = 0; j < dim_v; ++j) o[j] *= scale;
 }
 

@@ -103,7 +103,7 @@ void Check(const Case& c, const std::vector<int64_t>& final_slots = {}) {
   }
 }
 
-TEST(Decode, Gates) {
+TEST(TpuDecode, Gates) {
   for (MegaGate gate : {MegaGate::kBounded, MegaGate::kSoftplus, MegaGate::kLog}) {
     for (int parameters = 0; parameters < (gate == MegaGate::kLog ? 1 : 4); ++parameters) {
       Case c = Make(2, 8, 1, 0, {}, gate);
@@ -115,25 +115,25 @@ TEST(Decode, Gates) {
   }
 }
 
-TEST(Decode, PoolInPlace) {
+TEST(TpuDecode, PoolInPlace) {
   const Case c = Make(3, 16, 2, 5, {1});
   Check(c);
   Check(c, {0, 3, -1});  // elsewhere, skipped, not kept
 }
 
-TEST(Decode, MoreItemsThanTheRingHolds) {
+TEST(TpuDecode, MoreItemsThanTheRingHolds) {
   Check(Make(19, 8, 3, 23, {0, 7, 8, 18}));  // and more tokens than a grid step
   Check(Make(4, 24, 4));
 }
 
-TEST(Decode, OneSequence) {
+TEST(TpuDecode, OneSequence) {
   Check(Make(1, 8, 5));
   Check(Make(1, 8, 5, 2));
   Check(Make(1, 8, 5, 2, {0}));
   Check(Make(1, 96, 5));
 }
 
-TEST(Decode, NormalisedKeysAndBetaLogits) {
+TEST(TpuDecode, NormalisedKeysAndBetaLogits) {
   Case c = Make(2, 8, 6);
   c.qk_l2norm = c.beta_logits = true;
   for (auto* x : {&c.q, &c.k}) {
@@ -149,7 +149,7 @@ TEST(Decode, NormalisedKeysAndBetaLogits) {
   Check(c);
 }
 
-TEST(Decode, OtherDtypesAndNoStates) {
+TEST(TpuDecode, OtherDtypesAndNoStates) {
   Case c = Make(2, 8, 7);
   c.dtypes.g = c.dtypes.beta = KDA_F32;
   Check(c);
@@ -161,7 +161,7 @@ TEST(Decode, OtherDtypesAndNoStates) {
   Check(c);
 }
 
-TEST(Decode, BetaOfMoreThan128Tokens) {
+TEST(TpuDecode, BetaOfMoreThan128Tokens) {
   std::vector<int64_t> skipped;
   for (int64_t n = 1; n < 130; ++n) {
     if (n != 127) skipped.push_back(n);
@@ -171,7 +171,7 @@ TEST(Decode, BetaOfMoreThan128Tokens) {
   Check(c);
 }
 
-TEST(Decode, ExtremeGates) {
+TEST(TpuDecode, ExtremeGates) {
   Case c = Make(1, 8, 9, 0, {}, MegaGate::kLog);
   for (int64_t d = 0; d < kDim; ++d) {
     c.G(0, 0, d) = d % 2 == 0 ? -kInf : 0;
@@ -194,7 +194,7 @@ TEST(Decode, ExtremeGates) {
   }
 }
 
-TEST(Decode, GatesOfAnySize) {
+TEST(TpuDecode, GatesOfAnySize) {
   for (const ExtremeGates& gates : AllExtremeGates()) {
     SCOPED_TRACE(Name(gates.gate) + " " + std::to_string(gates.a_log[0]));
     Case c = Make(1, 8, 9, 0, {}, gates.gate);
@@ -210,7 +210,7 @@ TEST(Decode, GatesOfAnySize) {
 }
 
 // Whatever is in one head of one sequence, the others' bits do not change.
-TEST(Decode, NaNStaysInItsHead) {
+TEST(TpuDecode, NaNStaysInItsHead) {
   Case clean = Make(2, 16, 10);
   clean.qk_l2norm = clean.beta_logits = true;
   const Arrays want = RunDecode(clean);
@@ -244,7 +244,7 @@ TEST(Decode, NaNStaysInItsHead) {
 }
 
 // A skipped sequence's state may hold anything, and what is near it.
-TEST(Decode, SkippedSequencesSeeNothing) {
+TEST(TpuDecode, SkippedSequencesSeeNothing) {
   Case c = Make(3, 8, 11, 4, {1});
   for (int64_t h = 0; h < 8; ++h) {
     for (int64_t d = 0; d < kDim; ++d) {
@@ -267,7 +267,7 @@ CompileResult CompileDecode(TpuProblem p, const char* target = "v6e") {
   return Compile(request);
 }
 
-TEST(DecodeCompiled, EveryForm) {
+TEST(TpuDecodeCompiled, EveryForm) {
   KDA_NEEDS_LIBTPU();
   TpuProblem base = Problem(3, 8, 5);
   for (int form = 0; form < 6; ++form) {
@@ -282,7 +282,7 @@ TEST(DecodeCompiled, EveryForm) {
   }
 }
 
-TEST(DecodeCompiled, OtherTargets) {
+TEST(TpuDecodeCompiled, OtherTargets) {
   KDA_NEEDS_LIBTPU();
   for (const char* target : {"v5e", "v5p", "tpu7x"}) {
     const CompileResult result = CompileDecode(Problem(16, 96, 16), target);
@@ -290,7 +290,7 @@ TEST(DecodeCompiled, OtherTargets) {
   }
 }
 
-TEST(DecodeCompiled, PredictedTime) {
+TEST(TpuDecodeCompiled, PredictedTime) {
   KDA_NEEDS_LIBTPU();
   const Target& target = *FindTarget("v6e");
   for (int64_t sequences : {16, 64}) {
