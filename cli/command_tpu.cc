@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
@@ -48,9 +47,7 @@ void WriteText(const std::string& path, const std::string& text) {
 // "kernel.mosaic.mlir"; a second of that name is "kernel.2.mosaic.mlir".
 void Emit(const EmitFlags& flags, const Context& context) {
   const tpu::BuiltProgram program = BuildTpuProgram(MakeTpuRequest(flags.tpu));
-  std::error_code error;
-  std::filesystem::create_directories(flags.output, error);
-  if (error) BadArgument("--output: cannot make folder '{}': {}", flags.output, error.message());
+  CheckFolder("--output", flags.output);
   CheckWritable("--output", flags.output + "/" + program.module->name() + ".stablehlo.mlir");
   std::vector<std::pair<std::string, int64_t>> files;
   const auto write = [&](const std::string& name, const std::string& text) {

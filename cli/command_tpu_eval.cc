@@ -88,10 +88,6 @@ int Eval(EvalFlags* flags, const Context& context) {
   PlanOptions reference;
   reference.backend = KDA_BACKEND_REFERENCE;
   CreatePlan(problem, reference);  // is it a problem at all?
-  if (problem.checkpoint_every > 0 && flags->tpu.kernel != "mega") {
-    BadArgument("--checkpoint-every: {}, but --kernel {} gives no states on the way; mega does",
-                problem.checkpoint_every, flags->tpu.kernel);
-  }
   const TpuCase tpu_case = ToTpu(problem);
   if (flags->input.empty()) flags->tpu.gate_dtype = flags->generator.gate_dtype;
   tpu::ProgramRequest request = MakeTpuRequest(flags->tpu);

@@ -166,6 +166,7 @@ void PrintTrace(const Traced& traced, const tpu::HeadNames& names, const std::st
 }
 
 void Trace(const PredictFlags& flags, const Context& context) {
+  if (flags.output.empty()) BadArgument("--output: a file is needed, not ''");
   CheckWritable("--output", flags.output);
   const tpu::ProgramRequest request = MakeTpuRequest(flags.tpu);
   const tpu::BuiltProgram program = BuildTpuProgram(request);

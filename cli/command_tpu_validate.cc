@@ -294,6 +294,7 @@ void PrintJson(const std::vector<Point>& points, const ValidateFlags& flags,
 
 int Validate(const ValidateFlags& flags, const Context& context) {
   std::vector<Point> points = PointsOf(flags);
+  if (!flags.keep.empty()) CheckFolder("--keep", flags.keep);
   PredictPoints(flags, &points);
   if (flags.json) {
     PrintJson(points, flags, context);

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <future>
 
 #include "cli/error.h"
@@ -27,7 +28,6 @@ namespace {
 using tpu::ir::DType;
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
-constexpr int64_t kHeadMultiple = 8;  // of mega and decode, on each chip
 // What the ladder's table calls optimized in its serial form.
 constexpr char kSerialRung[] = "serial";
 
@@ -107,43 +107,62 @@ void CheckGate(const TpuFlags& flags) {
     BadArgument("--lower-bound: {} has no meaning with --gate {}; it belongs to --gate bounded",
                 *flags.lower_bound, flags.gate);
   }
-  if (*flags.lower_bound > 0) BadArgument("--lower-bound: {} is above 0", *flags.lower_bound);
 }
 
-// What a kernel does not take, by the names of the options.
-void CheckKernelTakes(const TpuFlags& flags, const tpu::TpuProblem& p, int partitions) {
-  const bool ladder = flags.kernel == "ladder";
-  if (ladder && partitions > 1) {
-    BadArgument(
-        "--target: {} shares out the heads, which --kernel ladder cannot; it runs on one "
-        "chip, --target v6e",
-        flags.target);
+// What src/tpu calls an argument and what the options do. `shape`: eval may take it from a file's tensors.
+struct ArgumentOption {
+  const char *argument, *option;
+  bool shape;
+};
+constexpr ArgumentOption kArgumentOptions[] = {{"heads", "--heads", true},
+                                               {"gate_dtype", "--gate-dtype", true},
+                                               {"beta_dtype", "--beta-dtype", true},
+                                               {"slots", "--slots", true},
+                                               {"partitions", "--target", false},
+                                               {"precise", "--precise", false},
+                                               {"lower_bound", "--lower-bound", false},
+                                               {"scale", "--scale", false},
+                                               {"checkpoint_every", "--checkpoint-every", false}};
+
+const ArgumentOption* OptionOf(const std::string& argument) {
+  for (const ArgumentOption& row : kArgumentOptions) {
+    if (argument == row.argument) return &row;
   }
-  const int64_t multiple = kHeadMultiple * partitions;
-  if (!ladder && p.heads % multiple != 0) {
-    BadArgument("--heads: {} is not a multiple of {}, as --kernel {} needs{}", p.heads, multiple,
-                flags.kernel,
-                partitions > 1
-                    ? fmt::format(" on the {} chips of --target {}", partitions, flags.target)
-                    : "");
+  return nullptr;
+}
+
+const char* LengthOption(const TpuFlags& flags) {
+  return flags.lengths.empty() ? "--seqlen" : "--lengths";
+}
+
+// What a kernel does not take (tpu/problem.h says what that is), by the names of the options.
+[[noreturn]] void RefuseByOption(const tpu::Refusal& refusal, const TpuFlags& flags,
+                                 int partitions) {
+  std::string option, value = refusal.value;
+  if (const ArgumentOption* row = OptionOf(refusal.argument); row != nullptr) {
+    option = row->option;
+    if (option == "--gate-dtype") value = flags.gate_dtype;
+    if (option == "--target") value = fmt::format("{}, of {} chips", flags.target, value);
+  } else if (refusal.argument.rfind("lengths[", 0) == 0) {
+    option = LengthOption(flags);
+    value += " tokens";
+  } else {
+    BadArgument("{}", refusal.what());
   }
-  if (flags.kernel == "mega" && p.gate_dtype != DType::kBF16) {
-    BadArgument(
-        "--gate-dtype: {} is not taken by --kernel mega, only bf16; ladder and decode take "
-        "both",
-        flags.gate_dtype);
+  BadArgument("{}: {}, but --kernel {} takes {}{}", option, value, flags.kernel, refusal.allowed,
+              partitions > 1 && option == "--heads" ? " of --target " + flags.target : "");
+}
+
+void CheckOptions(const TpuFlags& flags, const tpu::ProgramRequest& request) {
+  try {
+    tpu::CheckProgram(request);
+  } catch (const tpu::Refusal& refusal) {
+    RefuseByOption(refusal, flags, request.partitions);
+  } catch (const tpu::ir::BuildError& error) {
+    BadArgument("{}", error.what());
   }
-  if (flags.kernel == "decode") {
-    for (const int64_t length : p.lengths) {
-      if (length == 1) continue;
-      BadArgument("{}: a sequence of {} tokens; --kernel decode takes 1 token of each sequence",
-                  flags.lengths.empty() ? "--seqlen" : "--lengths", length);
-    }
-  }
-  if (ladder && p.slots > 0) {
-    BadArgument("--slots: {}, but --kernel ladder has no pool of states; mega and decode have",
-                p.slots);
-  }
+  // Without slots' numbers each sequence is taken to have one of its own.
+  const tpu::TpuProblem& p = request.problem;
   if (p.slots > 0 && p.final_state && p.slots < p.sequences) {
     BadArgument(
         "--slots: {} rows are too few for {} sequences, each of which writes one of its "
@@ -279,7 +298,8 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   tpu::TpuProblem& p = request.problem;
   p = tpu::PackedProblem(LengthsOf(flags), flags.heads);
   if (p.tokens < 1 || p.tokens > kMaxTokens) {
-    BadArgument("--lengths: {} tokens in all are not from 1 to {}", p.tokens, kMaxTokens);
+    BadArgument("{}: {} tokens in all are not from 1 to {}",
+                flags.lengths.empty() ? "--batch, --seqlen" : "--lengths", p.tokens, kMaxTokens);
   }
   p.gate = flags.gate == "bounded"    ? KDA_GATE_BOUNDED
            : flags.gate == "softplus" ? KDA_GATE_SOFTPLUS
@@ -300,14 +320,19 @@ tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags) {
   request.partitions = target.partitions;
   p.vmem_bytes = target.vmem_bytes;
   p.precise = flags.precise;
-  CheckKernelTakes(flags, p, request.partitions);
   if (flags.kernel == "ladder") request.ladder = MakeLadderOptions(flags);
+  CheckOptions(flags, request);
   return request;
 }
 
 tpu::BuiltProgram BuildTpuProgram(const tpu::ProgramRequest& request) {
   try {
     return tpu::BuildProgram(request);
+  } catch (const tpu::Refusal& refusal) {
+    const ArgumentOption* row = OptionOf(refusal.argument);
+    if (row == nullptr || row->shape) BadArgument("{}", refusal.what());
+    BadArgument("{}: {}, but --kernel {} takes {}", row->option, refusal.value, refusal.kernel,
+                refusal.allowed);
   } catch (const tpu::ir::BuildError& error) {
     BadArgument("{}", error.what());
   }
@@ -346,6 +371,15 @@ tpu::Report PredictWithProgress(const tpu::BuiltProgram& program, const TpuFlags
   CheckCompiled(report.compiled);
   if (!report.ok()) Failed("{}", report.error);
   return report;
+}
+
+void CheckFolder(const std::string& option, const std::string& path) {
+  if (path.empty()) BadArgument("{}: a folder is needed, not ''", option);
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) BadArgument("{}: cannot make folder '{}': {}", option, path, error.message());
+  if (access(path.c_str(), W_OK) == 0) return;
+  BadArgument("{}: cannot write to '{}': {}", option, path, std::strerror(errno));
 }
 
 void CheckWritable(const std::string& option, const std::string& path) {

@@ -65,6 +65,9 @@ tpu::Report PredictWithProgress(const tpu::BuiltProgram& program, const TpuFlags
 // Throws Error, before anything is computed, where a file cannot be written. Empty: none is asked for.
 void CheckWritable(const std::string& option, const std::string& path);
 
+// Makes a folder where there is none; throws Error where it cannot, or nothing can be written there.
+void CheckFolder(const std::string& option, const std::string& path);
+
 // What was asked for, for the manifest's reader.
 Json TpuProblemJson(const TpuFlags& flags);
 Json CompiledJson(const tpu::CompileResult& result, const TpuFlags& flags);

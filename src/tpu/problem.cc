@@ -1,13 +1,25 @@
 #include "tpu/problem.h"
 
 #include <cmath>
+#include <cstdio>
 #include <limits>
+
+#include "core/limits.h"
 
 namespace kda::tpu {
 
+Refusal::Refusal(const std::string& kernel_name, const std::string& argument_name,
+                 const std::string& value_text, const std::string& allowed_text)
+    : ir::BuildError(kernel_name + ": " + argument_name + " is " + value_text + ", but must be " +
+                     allowed_text),
+      kernel(kernel_name),
+      argument(argument_name),
+      value(value_text),
+      allowed(allowed_text) {}
+
 void Refuse(const std::string& kernel, const std::string& argument, const std::string& value,
             const std::string& allowed) {
-  throw ir::BuildError(kernel + ": " + argument + " is " + value + ", but must be " + allowed);
+  throw Refusal(kernel, argument, value, allowed);
 }
 
 void RefuseOutside(const char* kernel, const char* argument, int64_t value, int64_t least,
@@ -18,6 +30,12 @@ void RefuseOutside(const char* kernel, const char* argument, int64_t value, int6
 }
 
 namespace {
+
+std::string Text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
 
 void CheckSizes(const TpuProblem& p, const KernelTakes& takes) {
   const char* const kernel = takes.kernel;
@@ -31,16 +49,16 @@ void CheckSizes(const TpuProblem& p, const KernelTakes& takes) {
   RefuseOutside(kernel, "tokens", p.tokens, 1, kMostTokens);
   RefuseOutside(kernel, "sequences", p.sequences, 1, kMostTokens);
   RefuseOutside(kernel, "sequences x heads", p.sequences * p.heads, 1, kMostTokens);
-  if (takes.one_token && p.tokens != p.sequences) {
-    Refuse(kernel, "tokens", std::to_string(p.tokens),
-           std::to_string(p.sequences) + ", one token per sequence");
-  }
+  RefuseOutside(kernel, "heads", p.heads, 1, kMostHeads);
   RefuseOutside(kernel, "slots", p.slots, 0, takes.slots ? kMostTokens : 0);
+  RefuseOutside(kernel, "slots x heads", p.slots * p.heads, 0, kMostTokens);
   RefuseOutside(kernel, "checkpoint_every", p.checkpoint_every, 0,
                 takes.checkpoints ? p.tokens : 0);
+  RefuseOutside(kernel, "vmem_bytes", p.vmem_bytes, 1, kMostVmemBytes);
 }
 
-void CheckLengths(const TpuProblem& p, const char* kernel) {
+void CheckLengths(const TpuProblem& p, const KernelTakes& takes) {
+  const char* const kernel = takes.kernel;
   const auto count = static_cast<int64_t>(p.lengths.size());
   if (count != p.sequences) {
     Refuse(kernel, "the number of lengths", std::to_string(count),
@@ -51,6 +69,16 @@ void CheckLengths(const TpuProblem& p, const char* kernel) {
     RefuseOutside(kernel, ("lengths[" + std::to_string(n) + "]").c_str(), p.lengths[n], 0, left);
     left -= p.lengths[n];
   }
+  if (!takes.one_token) return;
+  for (size_t n = 0; n < p.lengths.size(); ++n) {
+    if (p.lengths[n] == 1) continue;
+    Refuse(kernel, "lengths[" + std::to_string(n) + "]", std::to_string(p.lengths[n]),
+           "1 token of each sequence");
+  }
+  if (p.tokens != p.sequences) {
+    Refuse(kernel, "tokens", std::to_string(p.tokens),
+           std::to_string(p.sequences) + ", one token per sequence");
+  }
 }
 
 void CheckNumbers(const TpuProblem& p, const KernelTakes& takes) {
@@ -58,11 +86,13 @@ void CheckNumbers(const TpuProblem& p, const KernelTakes& takes) {
   if (p.gate != KDA_GATE_BOUNDED && p.gate != KDA_GATE_SOFTPLUS && p.gate != KDA_GATE_LOG) {
     Refuse(kernel, "gate", std::to_string(static_cast<int>(p.gate)), "bounded, softplus or log");
   }
-  if (p.gate == KDA_GATE_BOUNDED && !(p.lower_bound <= 0 && std::isfinite(p.lower_bound))) {
-    Refuse(kernel, "lower_bound", std::to_string(p.lower_bound), "finite and at most 0");
+  const kda_limit_info& bound = core::LimitOf(core::Limit::kLowerBound);
+  if (p.gate == KDA_GATE_BOUNDED && !(p.lower_bound >= bound.min && p.lower_bound <= bound.max)) {
+    Refuse(kernel, "lower_bound", Text(p.lower_bound),
+           "at least " + Text(bound.min) + " and at most " + Text(bound.max));
   }
   if (!(std::fabs(p.scale) <= std::numeric_limits<float>::max())) {
-    Refuse(kernel, "scale", std::to_string(p.scale), "a finite fp32 number");
+    Refuse(kernel, "scale", Text(p.scale), "a finite fp32 number");
   }
   if (p.precise && !takes.precise) Refuse(kernel, "precise", "1", "0: it is mega's");
   const auto is_float = [](ir::DType dtype) {
@@ -81,7 +111,7 @@ void CheckNumbers(const TpuProblem& p, const KernelTakes& takes) {
 
 void CheckProblem(const TpuProblem& problem, const KernelTakes& takes) {
   CheckSizes(problem, takes);
-  CheckLengths(problem, takes.kernel);
+  CheckLengths(problem, takes);
   CheckNumbers(problem, takes);
 }
 

@@ -25,7 +25,7 @@ struct TpuProblem {
 
   kda_gate gate = KDA_GATE_BOUNDED;
   double lower_bound = -5;
-  bool has_a_log = true;
+  bool has_a_log = true;  // absent: 0, also of the softplus gate, for which kda.h wants it
   bool has_dt_bias = true;
   bool qk_l2norm = false;
   bool beta_logits = false;
@@ -56,10 +56,21 @@ struct KernelTakes {
 
 // Sizes, row numbers and offsets are i32 on the chip; beta's columns are padded to a multiple of 128.
 inline constexpr int64_t kMostTokens = (int64_t{1} << 31) - 128;
+inline constexpr int64_t kMostHeads = 65536;                 // as kda.h's
+inline constexpr int64_t kMostVmemBytes = int64_t{1} << 40;  // of a chip, far beyond any
 
 // The one place where a problem is checked, before a kernel is built for it. Throws ir::BuildError, one
 // line with the argument, its value and what is allowed.
 void CheckProblem(const TpuProblem& problem, const KernelTakes& takes);
+
+// What it throws. Whoever has other names for the arguments, as a command has options, says the same in
+// those.
+class Refusal : public ir::BuildError {
+ public:
+  Refusal(const std::string& kernel_name, const std::string& argument_name,
+          const std::string& value_text, const std::string& allowed_text);
+  const std::string kernel, argument, value, allowed;
+};
 
 // Of that kind, for a kernel's own arguments.
 [[noreturn]] void Refuse(const std::string& kernel, const std::string& argument,
@@ -69,7 +80,7 @@ void RefuseOutside(const char* kernel, const char* argument, int64_t value, int6
 
 // VMEM that a kernel may ask for, of a chip's: the rest is left to XLA and to what the compiler spills.
 inline int64_t VmemForKernel(const TpuProblem& p) { return p.vmem_bytes / 32 * 25; }
-// Refuses a kernel whose windows and scratch take more than its limit.
+// Refuses a kernel whose windows and scratch take more than its limit, whatever the argument.
 void CheckVmem(const char* kernel, const ir::Program& program);
 
 inline int64_t ChunksOf(int64_t length) { return (length + kChunk - 1) / kChunk; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -67,6 +68,11 @@ BuiltProgram BuildShared(const ProgramRequest& request, const char* name,
   return built;
 }
 
+TpuProblem OfOneChip(const ProgramRequest& request) {
+  if (request.partitions == 1) return request.problem;
+  return ShardOf(request.problem, request.partitions);
+}
+
 std::string Chips(int partitions) {
   return partitions == 1 ? "" : ", on " + std::to_string(partitions) + " chips";
 }
@@ -90,7 +96,6 @@ BuiltProgram BuildDecodeProgram(const ProgramRequest& request) {
 }
 
 BuiltProgram BuildLadderProgram(const ProgramRequest& request) {
-  if (request.partitions > 1) throw ir::BuildError("ladder: for one chip only");
   Ladder ladder = BuildLadder(request.problem, request.ladder);
   BuiltProgram built;
   built.module = std::move(ladder.module);
@@ -121,26 +126,42 @@ TpuProblem PackedProblem(const std::vector<int64_t>& lengths, int64_t heads) {
   TpuProblem problem;
   problem.lengths = lengths;
   problem.sequences = static_cast<int64_t>(lengths.size());
-  problem.tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  // Of too many tokens CheckProblem says so.
+  for (const int64_t length : lengths) {
+    if (__builtin_add_overflow(problem.tokens, length, &problem.tokens)) {
+      problem.tokens = std::numeric_limits<int64_t>::max();
+      break;
+    }
+  }
   problem.heads = heads;
   return problem;
 }
 
-BuiltProgram BuildProgram(const ProgramRequest& request) {
+void CheckProgram(const ProgramRequest& request) {
   switch (request.family) {
     case Family::kMega:
-      return BuildMegaProgram(request);
+      return CheckMega(OfOneChip(request));
     case Family::kLadder:
-      return BuildLadderProgram(request);
+      RefuseOutside("ladder", "partitions", request.partitions, 1, 1);
+      PlanLadder(request.problem, request.ladder);
+      return;
     case Family::kDecode:
-      break;
+      return CheckDecode(OfOneChip(request));
   }
-  return BuildDecodeProgram(request);
+  RefuseOutside("a program", "family", static_cast<int64_t>(request.family), 0, 2);
+}
+
+BuiltProgram BuildProgram(const ProgramRequest& request) {
+  CheckProgram(request);
+  if (request.family == Family::kMega) return BuildMegaProgram(request);
+  return request.family == Family::kLadder ? BuildLadderProgram(request)
+                                           : BuildDecodeProgram(request);
 }
 
 CompileResult CompileProgram(const BuiltProgram& program, const CompileSettings& settings,
                              bool schedule) {
   CompileRequest request;
+  if (program.module == nullptr) return Compile(request);  // which says what is needed
   request.module = hlo::Print(*program.module);
   request.target = settings.target;
   request.child = settings.child;
@@ -162,7 +183,7 @@ CompileResult CompileProgram(const BuiltProgram& program, const CompileSettings&
 Report PredictProgram(const BuiltProgram& program, const CompileSettings& settings) {
   Report report;
   report.compiled = CompileProgram(program, settings, /*schedule=*/true);
-  if (!report.compiled.ok()) {
+  if (!report.compiled.ok()) {  // no target, no module
     report.error = report.compiled.message;
     return report;
   }

@@ -8,6 +8,7 @@ namespace kda::tpu {
 namespace {
 
 constexpr int64_t kHeadTile = 8;  // heads that kernels take together
+constexpr int64_t kMostPartitions = kMostHeads / kHeadTile;
 
 const std::map<std::string, int>& HeadDimensions() {
   static const std::map<std::string, int> dimensions = {
@@ -48,12 +49,12 @@ Pieces PiecesOf(const ir::Array& whole, int dimension, int parts, int part) {
 }  // namespace
 
 TpuProblem ShardOf(const TpuProblem& problem, int partitions) {
+  RefuseOutside("a program", "partitions", partitions, 1, kMostPartitions);
   const int64_t multiple = kHeadTile * partitions;
-  if (partitions < 1 || problem.heads < 1 || problem.heads % multiple != 0) {
-    throw ir::BuildError("H = " + std::to_string(problem.heads) + " on " +
-                         std::to_string(partitions) + " chips: H must be a multiple of " +
-                         std::to_string(multiple) + ", " + std::to_string(kHeadTile) +
-                         " heads for each chip");
+  if (problem.heads < 1 || problem.heads % multiple != 0) {
+    Refuse("on " + std::to_string(partitions) + " chips", "heads", std::to_string(problem.heads),
+           "a multiple of " + std::to_string(multiple) + ", " + std::to_string(kHeadTile) +
+               " for each chip");
   }
   TpuProblem shard = problem;
   shard.heads = problem.heads / partitions;

@@ -100,6 +100,13 @@ TEST(Builder, RefusesElementwise) {
   });
 }
 
+TEST(Array, RefusesShapesThatAreNone) {
+  EXPECT_THROW(Array(kF32, {-4}), BuildError);
+  EXPECT_THROW(Array(kF32, {-4, -4}), BuildError);
+  EXPECT_THROW(Array(kF32, {int64_t{1} << 40, int64_t{1} << 40}), BuildError);
+  EXPECT_EQ(Array(kF32, {4, 0}).size(), 0);
+}
+
 TEST(Builder, RefusesVectors) {
   ExpectRefused({
       {"Bits: of f32, i32 and bf16 only", [](Parts& p) { Bits(p.m, kI32); }},

@@ -281,6 +281,25 @@ TEST(Counter, ErrorsOfPlaces) {
   EXPECT_NE(message.find("grid step (2): out of bounds: [2, 3)"), std::string::npos) << message;
 }
 
+// What would be counted for hours is refused.
+TEST(Counter, RefusesWhatTakesTooLong) {
+  Builder b("endless");
+  b.Grid({1 << 20, 1 << 20});
+  const Ref s = b.ScratchSmem("s", DType::kI32, {1});
+  Store(s.At(0), 1);
+  const Program program = b.Take();
+  CountOptions options;
+  options.most_block_runs = 1000;
+  try {
+    Count(program, {}, options);
+    ADD_FAILURE() << "counted";
+  } catch (const BuildError& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(text.rfind("endless: the blocks of code that it runs are more than", 0), 0U) << text;
+    EXPECT_NE(text.find("1000"), std::string::npos) << text;
+  }
+}
+
 // The loops of a long sequence: no vector is touched.
 TEST(Counter, IsFast) {
   Builder b("long");

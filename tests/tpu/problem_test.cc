@@ -118,6 +118,76 @@ TEST(ProblemRefused, WhatOnlySomeTake) {
   EXPECT_NO_THROW(mega.build(p));
 }
 
+// Refused before anything is built: code and tables that grow with the heads would not fit into memory.
+TEST(ProblemRefused, MoreHeadsThanTheLibraryHas) {
+  for (const Kernel& kernel : Kernels()) {
+    for (int64_t heads : {kMostHeads + 8, int64_t{1} << 28}) {
+      TpuProblem p = kernel.good;
+      p.heads = heads;
+      ExpectRefused(kernel, p, {"heads is " + std::to_string(heads), "1 to 65536"});
+    }
+    for (int64_t bytes : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+      TpuProblem p = kernel.good;
+      p.vmem_bytes = bytes;
+      ExpectRefused(kernel, p, {"vmem_bytes is " + std::to_string(bytes), "1 to"});
+    }
+  }
+}
+
+TEST(ProblemRefused, PoolsBeyondWhatCanBeAddressed) {
+  for (const Kernel& kernel : Kernels()) {
+    if (std::string(kernel.name) == "ladder") continue;
+    TpuProblem p = kernel.good;
+    p.slots = kMostTokens;
+    ExpectRefused(kernel, p, {"slots x heads is 17179868160", "0 to 2147483520"});
+  }
+}
+
+// What decode has no VMEM for it says in heads, and takes all that it says it takes.
+TEST(ProblemRefused, HeadsOfDecodeByTheirVmem) {
+  const Kernel decode = Kernels()[2];
+  for (int64_t sequences : {1, 16, 300}) {
+    TpuProblem p = decode.good;
+    p.tokens = p.sequences = sequences;
+    p.lengths.assign(static_cast<size_t>(sequences), 1);
+    p.heads = kMostHeads;
+    std::string text;
+    try {
+      decode.build(p);
+    } catch (const Refusal& refusal) {
+      EXPECT_EQ(refusal.argument, "heads");
+      EXPECT_EQ(refusal.value, "65536");
+      text = refusal.allowed;
+    }
+    ASSERT_EQ(text.rfind("at most ", 0), 0U) << text;
+    EXPECT_NE(text.find(std::to_string(sequences) + " sequence"), std::string::npos) << text;
+    const int64_t most = std::stoll(text.substr(8));
+    p.heads = most;
+    EXPECT_NO_THROW(decode.build(p)) << most;
+    p.heads = most + 8;
+    ExpectRefused(
+        decode, p,
+        {"heads is " + std::to_string(most + 8), "at most " + std::to_string(most) + " with"});
+  }
+  TpuProblem p = decode.good;
+  p.vmem_bytes = 1 << 20;
+  ExpectRefused(decode, p, {"vmem_bytes is 1048576", "more: 8 heads"});
+}
+
+TEST(ProblemRefused, OrdersOfEmissionThatAreNone) {
+  const TpuProblem p = Kernels()[0].good;
+  for (double MegaOptions::*place :
+       {&MegaOptions::start_a, &MegaOptions::end_a, &MegaOptions::start_b, &MegaOptions::end_b,
+        &MegaOptions::start_c, &MegaOptions::end_c, &MegaOptions::start_d, &MegaOptions::end_d,
+        &MegaOptions::beta, &MegaOptions::copies}) {
+    for (double value : {kNaN, kInfinity, -kInfinity, 1e300}) {
+      MegaOptions options = MegaDefaults(p);
+      options.*place = value;
+      EXPECT_THROW(BuildMegaKernel(p, options), Refusal);
+    }
+  }
+}
+
 TEST(ProblemRefused, Lengths) {
   for (const Kernel& kernel : Kernels()) {
     TpuProblem p = kernel.good;
@@ -132,6 +202,12 @@ TEST(ProblemRefused, Lengths) {
     p.lengths = {p.tokens, 1};
     ExpectRefused(kernel, p, {"lengths[1] is 1", "be 0"});
   }
+  const Kernel decode = Kernels()[2];
+  TpuProblem p = decode.good;
+  p.lengths = {1, 0};
+  ExpectRefused(decode, p, {"lengths[1] is 0", "1 token of each sequence"});
+  p.lengths = {0, 2};
+  ExpectRefused(decode, p, {"lengths[0] is 0", "1 token of each sequence"});
 }
 
 TEST(ProblemRefused, DtypesAndNumbers) {
@@ -142,7 +218,7 @@ TEST(ProblemRefused, DtypesAndNumbers) {
     p = kernel.good;
     p.beta_dtype = DType::kI32;
     ExpectRefused(kernel, p, {"beta_dtype is i32", "bf16 or f32"});
-    for (double bound : {1.0, kInfinity, -kInfinity, kNaN}) {
+    for (double bound : {1.0, kInfinity, -kInfinity, kNaN, -1.01e38, -1e300}) {
       p = kernel.good;
       p.lower_bound = bound;
       ExpectRefused(kernel, p, {"lower_bound is", "at most 0"});

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "tpu/counts.h"
@@ -122,6 +124,90 @@ TEST(BuildProgram, RefusesWhatTheKernelDoesNotTake) {
   request = Request(Family::kLadder, {64}, 12);
   request.ladder.forced = KDA_SWITCH_HEAD_BLOCK;
   EXPECT_THROW(BuildProgram(request), ir::BuildError);
+}
+
+// What is refused: one line with the argument, its value and what is allowed, whatever the number, and soon.
+std::string RefusalOf(const ProgramRequest& request) {
+  try {
+    BuildProgram(request);
+  } catch (const ir::BuildError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(BuildProgram, RefusesRequestsByName) {
+  for (const Family family : {Family::kMega, Family::kLadder, Family::kDecode}) {
+    const ProgramRequest good = Request(family, {1, 1}, 8);
+    EXPECT_EQ(RefusalOf(good), "");
+    for (const int partitions : {0, -1, 3, 1 << 30}) {
+      ProgramRequest request = good;
+      request.partitions = partitions;
+      EXPECT_NE(RefusalOf(request).find(partitions == 3 && family != Family::kLadder
+                                            ? "heads is 8, but must be a multiple of 24"
+                                            : "partitions is " + std::to_string(partitions)),
+                std::string::npos)
+          << RefusalOf(request);
+    }
+    ProgramRequest request = good;
+    request.family = static_cast<Family>(7);
+    EXPECT_NE(RefusalOf(request).find("family is 7"), std::string::npos) << RefusalOf(request);
+    const int64_t most = std::numeric_limits<int64_t>::max();
+    request = good;
+    request.problem = PackedProblem({most, most, 2}, 8);
+    EXPECT_NE(RefusalOf(request).find("tokens is " + std::to_string(most)), std::string::npos)
+        << RefusalOf(request);
+    request.problem = PackedProblem({-5, 7}, 8);
+    EXPECT_NE(RefusalOf(request), "");
+  }
+}
+
+TEST(BuildProgram, RefusesLadderOptionsByName) {
+  const ProgramRequest good = Request(Family::kLadder, {64}, 8);
+  const auto refusal = [&](const std::function<void(LadderOptions*)>& change) {
+    ProgramRequest request = good;
+    change(&request.ladder);
+    return RefusalOf(request);
+  };
+  EXPECT_EQ(refusal([](LadderOptions* o) { o->switches = ~0U; }),
+            "ladder: switches is 0xffffffff, but must be of the bits 0x1f");
+  EXPECT_EQ(refusal([](LadderOptions* o) { o->forced = 1U << 30; }),
+            "ladder: forced is 0x40000000, but must be of the bits 0x1f");
+  EXPECT_EQ(refusal([](LadderOptions* o) { o->solver = static_cast<kda_solver>(9); }),
+            "ladder: solver is 9, but must be auto, substitution, block or neumann64");
+  EXPECT_EQ(refusal([](LadderOptions* o) { o->form = static_cast<HeadForm>(9); }),
+            "ladder: form is 9, but must be 0 to 2");
+  EXPECT_EQ(refusal([](LadderOptions* o) { o->vmem_bytes = -1; }),
+            "ladder: vmem_bytes of one kernel is -1, but must be 1 to 1099511627776");
+}
+
+// Grids and tables that nobody could wait for.
+TEST(BuildProgram, RefusesWhatCannotBeCounted) {
+  ProgramRequest request = Request(Family::kLadder, {int64_t{1} << 24}, 1024);
+  EXPECT_NE(RefusalOf(request).find("chunks x heads is 268436480, but must be 1 to"),
+            std::string::npos);
+  request = Request(Family::kLadder, std::vector<int64_t>(65536, 1), 8);
+  EXPECT_NE(RefusalOf(request).find("chunks x sequences is"), std::string::npos);
+  request = Request(Family::kLadder, std::vector<int64_t>(512, 512), 128);
+  request.ladder.switches = 0;
+  EXPECT_NE(RefusalOf(request).find("chunks of the longest"), std::string::npos)
+      << RefusalOf(request);
+  request = Request(Family::kLadder, {64}, int64_t{1} << 28);
+  EXPECT_NE(RefusalOf(request).find("heads is 268435456, but must be 1 to 65536"),
+            std::string::npos);
+}
+
+TEST(CompileProgram, SaysWhatIsMissing) {
+  EXPECT_EQ(CompileProgram({}, Settings(), false).status, CompileStatus::kBadRequest);
+  EXPECT_FALSE(PredictProgram({}, Settings()).ok());
+  const BuiltProgram program = BuildProgram(Request(Family::kDecode, {1, 1}, 8));
+  for (const double seconds : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    CompileSettings settings = Settings();
+    settings.timeout_seconds = seconds;
+    const CompileResult result = CompileProgram(program, settings, false);
+    EXPECT_EQ(result.status, CompileStatus::kBadRequest);
+    EXPECT_NE(result.message.find("timeout_seconds is"), std::string::npos) << result.message;
+  }
 }
 
 TEST(PredictProgram, FailsWithOneLine) {

@@ -103,8 +103,20 @@ TEST(Shard, HeadsThatAreNoTilesOnEveryChipAreRefused) {
       ADD_FAILURE() << heads;
     } catch (const tpu::ir::BuildError& error) {
       const std::string message = error.what();
-      EXPECT_NE(message.find("H = " + std::to_string(heads)), std::string::npos) << message;
+      EXPECT_NE(message.find("heads is " + std::to_string(heads) + ","), std::string::npos)
+          << message;
       EXPECT_NE(message.find("multiple of 32"), std::string::npos) << message;
+    }
+  }
+  for (const int chips : {0, -1, 1 << 30}) {
+    TpuProblem problem;
+    problem.heads = 64;
+    try {
+      tpu::ShardOf(problem, chips);
+      ADD_FAILURE() << chips;
+    } catch (const tpu::ir::BuildError& error) {
+      EXPECT_EQ(error.what(),
+                "a program: partitions is " + std::to_string(chips) + ", but must be 1 to 8192");
     }
   }
   for (const int64_t heads : {32, 64, 96}) {

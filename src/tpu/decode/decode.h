@@ -23,7 +23,8 @@
 namespace kda::tpu {
 
 // Throws ir::BuildError where the problem is one the kernel does not take (problem.h): tokens that are
-// not one per sequence, heads that are not a multiple of 8, checkpoints.
+// not one per sequence, heads that are not a multiple of 8 or more than VMEM has room for, checkpoints.
+void CheckDecode(const TpuProblem& problem);
 ir::Program BuildDecodeKernel(const TpuProblem& problem);
 
 // The whole of a decode step as a module: inputs, as the problem has them, initial_slots and final_slots

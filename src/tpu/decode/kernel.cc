@@ -1,6 +1,7 @@
 #include "tpu/decode/kernel.h"
 
 #include <algorithm>
+#include <string>
 
 namespace kda::tpu {
 
@@ -27,6 +28,35 @@ const TpuProblem& Checked(const TpuProblem& p) {
   takes.one_token = takes.fp32_gate = takes.slots = true;
   CheckProblem(p, takes);
   return p;
+}
+
+// VMEM of windows and scratch.
+int64_t VmemOf(const TpuProblem& p) {
+  Builder builder("kda_decode");
+  const Kernel kernel(&builder, p);
+  return builder.Take().VmemBytes();
+}
+
+int64_t LimitOf(const TpuProblem& p) { return std::min(kMostVmem, VmemForKernel(p)); }
+
+// Windows grow with the heads: how many fit is found by trying.
+void CheckHeads(const TpuProblem& p) {
+  if (VmemOf(p) <= LimitOf(p)) return;
+  TpuProblem fewer = p;
+  int64_t fits = 0, not_fit = p.heads / kHeads;
+  while (not_fit - fits > 1) {
+    const int64_t middle = (fits + not_fit) / 2;
+    fewer.heads = middle * kHeads;
+    (VmemOf(fewer) <= LimitOf(p) ? fits : not_fit) = middle;
+  }
+  const std::string vmem = std::to_string(LimitOf(p)) + " bytes of VMEM";
+  if (fits == 0) {
+    Refuse("decode", "vmem_bytes", std::to_string(p.vmem_bytes),
+           "more: 8 heads do not fit into " + vmem);
+  }
+  Refuse("decode", "heads", std::to_string(p.heads),
+         "at most " + std::to_string(fits * kHeads) + " with " + std::to_string(p.sequences) +
+             (p.sequences == 1 ? " sequence" : " sequences") + ": more do not fit into " + vmem);
 }
 
 }  // namespace
@@ -124,18 +154,19 @@ void Kernel::WriteStep() {
 
 }  // namespace decode
 
+void CheckDecode(const TpuProblem& problem) { decode::CheckHeads(problem); }
+
 ir::Program BuildDecodeKernel(const TpuProblem& problem) {
+  CheckDecode(problem);
   ir::Builder builder("kda_decode");
   decode::Kernel kernel(&builder, problem);
-  builder.VmemLimit(std::min(decode::kMostVmem, VmemForKernel(problem)));
+  builder.VmemLimit(decode::LimitOf(problem));
   builder.SideEffects();
   // The evaluator checks every address of the same program, CheckInputs the slots that addresses are
   // made of.
   builder.NoBoundsChecks();
   kernel.WriteStep();
-  ir::Program program = builder.Take();
-  CheckVmem("decode", program);
-  return program;
+  return builder.Take();
 }
 
 void BuildDecode(const TpuProblem& p, hlo::Module* m) {

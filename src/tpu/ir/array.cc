@@ -18,11 +18,18 @@ void CheckCount(const Shape& shape, size_t count) {
   }
 }
 
+Shape Checked(Shape shape) {
+  for (int64_t n : shape) {
+    if (n < 0) throw BuildError("an array of shape " + ToString(shape) + ": below 0");
+  }
+  return shape;
+}
+
 }  // namespace
 
 Array::Array(DType dtype, Shape shape)
     : dtype_(dtype),
-      shape_(std::move(shape)),
+      shape_(Checked(std::move(shape))),
       bytes_(static_cast<size_t>(ElementCount(shape_)) * ElementBytes(dtype)) {}
 
 Array Array::F32(const Shape& shape, const std::vector<float>& values) {

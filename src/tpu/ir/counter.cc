@@ -210,6 +210,12 @@ class Counter {
 
   void RunBlock(int block) {
     ++counts_.block_runs[static_cast<size_t>(block)];
+    if (++runs_ > options_.most_block_runs) {
+      throw BuildError(p_.name + ": the blocks of code that it runs are more than " +
+                       std::to_string(options_.most_block_runs) +
+                       ", but must be at most as many to be counted: fewer tokens, sequences or "
+                       "heads");
+    }
     for (int node : lists_[static_cast<size_t>(block)]) {
       current_ = node;
       RunNode(node);
@@ -390,6 +396,7 @@ class Counter {
   std::vector<WindowTraffic> windows_;
   std::vector<std::vector<int64_t>> index_;
   int current_ = -1;
+  int64_t runs_ = 0;  // of blocks
   Counts counts_;
 };
 

@@ -65,12 +65,16 @@ struct Counts {
   int64_t BytesOut() const;
 };
 
+inline constexpr int64_t kMostBlockRuns = int64_t{1} << 24;  // some seconds of a CPU
+
 struct CountOptions {
   int64_t mxu = 256;  // its sides; 128 before v6e
+  int64_t most_block_runs = kMostBlockRuns;
 };
 
 // `arguments`: what is prefetched, then the inputs; only what control flow depends on is needed, the
-// rest may be missing or empty. Throws EvaluationError (evaluator.h).
+// rest may be missing or empty. Throws EvaluationError (evaluator.h), and BuildError where counting would
+// run more blocks than `most_block_runs`.
 Counts Count(const Program& program, const std::vector<Array>& arguments = {},
              const CountOptions& options = {});
 

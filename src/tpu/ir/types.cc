@@ -6,7 +6,12 @@ namespace kda::tpu::ir {
 
 int64_t ElementCount(const Shape& shape) {
   int64_t count = 1;
-  for (int64_t n : shape) count *= n;
+  for (int64_t n : shape) {
+    if (__builtin_mul_overflow(count, n, &count) || count > kMostElements) {
+      throw BuildError("a shape of " + ToString(shape) + " has more than " +
+                       std::to_string(kMostElements) + " elements");
+    }
+  }
   return count;
 }
 

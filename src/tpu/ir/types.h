@@ -37,8 +37,9 @@ class BuildError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-int64_t ElementCount(const Shape& shape);
-int64_t BitsOf(DType dtype);  // 1, 32, 32, 16; 0 for a semaphore
+inline constexpr int64_t kMostElements = int64_t{1} << 60;  // their bytes are an int64_t
+int64_t ElementCount(const Shape& shape);                   // throws BuildError beyond that
+int64_t BitsOf(DType dtype);                                // 1, 32, 32, 16; 0 for a semaphore
 bool IsFloat(DType dtype);
 
 // As MLIR writes them: f32; 64x128xf32; vector<64x128xf32>; memref<64x128xf32, #tpu.memory_space<vmem>>.

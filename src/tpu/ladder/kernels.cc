@@ -368,38 +368,61 @@ ir::Program OutputKernel(const LadderKernel& k) {
   return b->Take();
 }
 
+namespace {
+
+struct InterOutputRefs {
+  Ref q, u, w, kg, G, Aqk, initial, o, final_state, state;
+};
+
+InterOutputRefs DeclareInterOutput(Frame* frame, const LadderKernel& k) {
+  ir::Builder* const b = frame->builder();
+  frame->Tables();
+  InterOutputRefs r;
+  r.q = frame->In("q", DType::kBF16, kDim, k.native());
+  r.u = frame->In("u", DType::kBF16, kDim);
+  r.w = frame->In("w", DType::kBF16, kDim);
+  r.kg = frame->In("kg", DType::kBF16, kDim);
+  r.G = frame->In("G", DType::kF32, kDim);
+  r.Aqk = frame->In("Aqk", DType::kBF16, kChunk);
+  r.initial =
+      b->Input("S_initial", DType::kF32, frame->States(), frame->State(), frame->StateMap());
+  r.o = frame->Out("o", DType::kBF16, kDim, k.native());
+  r.final_state =
+      b->Output("S_final", DType::kF32, frame->States(), frame->State(), frame->StateMap());
+  r.state = b->Scratch("state", DType::kF32, {frame->block(), kDim, kDim});
+  b->Alias("S_initial", "S_final");
+  return r;
+}
+
+}  // namespace
+
+int64_t InterOutputWindows(const LadderKernel& k) {
+  Frame frame("inter_output", k, k.longest > 0);
+  DeclareInterOutput(&frame, k);
+  return frame.builder()->Take().VmemBytes();
+}
+
 ir::Program InterOutputKernel(const LadderKernel& k) {
   Frame frame("inter_output", k, k.longest > 0);
-  ir::Builder* const b = frame.builder();
-  frame.Tables();
-  const Ref q = frame.In("q", DType::kBF16, kDim, k.native());
-  const Ref u = frame.In("u", DType::kBF16, kDim), w = frame.In("w", DType::kBF16, kDim);
-  const Ref kg = frame.In("kg", DType::kBF16, kDim), G = frame.In("G", DType::kF32, kDim);
-  const Ref Aqk = frame.In("Aqk", DType::kBF16, kChunk);
-  const Ref initial =
-      b->Input("S_initial", DType::kF32, frame.States(), frame.State(), frame.StateMap());
-  const Ref o = frame.Out("o", DType::kBF16, kDim, k.native());
-  const Ref final_state =
-      b->Output("S_final", DType::kF32, frame.States(), frame.State(), frame.StateMap());
-  const Ref state = b->Scratch("state", DType::kF32, {frame.block(), kDim, kDim});
-  b->Alias("S_initial", "S_final");
+  const InterOutputRefs r = DeclareInterOutput(&frame, k);
   const auto step = [&](Index first, int64_t count) {
-    const PerHead S = Heads(ir::Load(state.Slice(0, first, count)));
-    const Value G_all = LoadHeads(G, first, count);
-    const Value decayed = Normalize(k, LoadTokens(k, q, first, count)) * ir::Exp2(G_all);
+    const PerHead S = Heads(ir::Load(r.state.Slice(0, first, count)));
+    const Value G_all = LoadHeads(r.G, first, count);
+    const Value decayed = Normalize(k, LoadTokens(k, r.q, first, count)) * ir::Exp2(G_all);
     const PerHead v =
-        NewValues(Heads(LoadHeads(u, first, count)), Heads(LoadHeads(w, first, count)), S);
-    const PerHead out = Outputs(Heads(decayed), S, Heads(LoadHeads(Aqk, first, count)), v, k.scale);
+        NewValues(Heads(LoadHeads(r.u, first, count)), Heads(LoadHeads(r.w, first, count)), S);
+    const PerHead out =
+        Outputs(Heads(decayed), S, Heads(LoadHeads(r.Aqk, first, count)), v, k.scale);
     const PerHead last = Heads(ir::Slice(G_all, 1, kChunk - 1, 1));
-    StoreHeads(state, first, NextState(S, last, Heads(LoadHeads(kg, first, count)), v));
-    if (!k.native()) return StoreHeads(o, first, out);
+    StoreHeads(r.state, first, NextState(S, last, Heads(LoadHeads(r.kg, first, count)), v));
+    if (!k.native()) return StoreHeads(r.o, first, out);
     std::vector<Value> rows;
     for (const Value& head : out) rows.push_back(ir::Reshape(head, {1, kChunk, kDim}));
-    ir::Store(o, ir::Cast(ir::Transpose(ir::Concat(rows, 0), {1, 0, 2}), DType::kBF16));
+    ir::Store(r.o, ir::Cast(ir::Transpose(ir::Concat(rows, 0), {1, 0, 2}), DType::kBF16));
   };
-  frame.Walk([&] { ir::Store(state, ir::Load(initial.At(0))); }, [&] { frame.ForHeads(step); },
-             [&] { ir::Store(final_state.At(0), ir::Load(state)); });
-  return b->Take();
+  frame.Walk([&] { ir::Store(r.state, ir::Load(r.initial.At(0))); }, [&] { frame.ForHeads(step); },
+             [&] { ir::Store(r.final_state.At(0), ir::Load(r.state)); });
+  return frame.builder()->Take();
 }
 
 }  // namespace kda::tpu

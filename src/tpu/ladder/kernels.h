@@ -55,6 +55,9 @@ int64_t GateIntraWindows(const LadderKernel& k);
 // Stages 3 and 4: tables; q, u, w, kg, G, Aqk, S_initial -> o, final states.
 ir::Program InterOutputKernel(const LadderKernel& k);
 
+// VMEM of that one's windows and scratch.
+int64_t InterOutputWindows(const LadderKernel& k);
+
 }  // namespace kda::tpu
 
 #endif  // KDA_TPU_LADDER_KERNELS_H_

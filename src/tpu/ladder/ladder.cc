@@ -37,6 +37,32 @@ const char* FormName(HeadForm form) {
   return "heads interleaved";
 }
 
+// Steps of a kernel's grid, and cells of the table that says which chunk is whose: both are walked when
+// what runs how often is counted.
+constexpr int64_t kMostSteps = int64_t{1} << 26;
+
+void CheckOptions(const LadderOptions& options) {
+  const auto hex = [](uint32_t bits) {
+    char text[16];
+    std::snprintf(text, sizeof text, "0x%x", bits);
+    return std::string(text);
+  };
+  const uint32_t unknown = ~static_cast<uint32_t>(KDA_SWITCHES_ALL);
+  for (const auto& [name, bits] : {std::pair<const char*, uint32_t>{"switches", options.switches},
+                                   std::pair<const char*, uint32_t>{"forced", options.forced}}) {
+    if ((bits & unknown) == 0) continue;
+    Refuse("ladder", name, hex(bits), "of the bits " + hex(KDA_SWITCHES_ALL));
+  }
+  if (kda_solver_name(options.solver) == nullptr) {
+    Refuse("ladder", "solver", std::to_string(static_cast<int>(options.solver)),
+           "auto, substitution, block or neumann64");
+  }
+  RefuseOutside("ladder", "form", static_cast<int64_t>(options.form),
+                static_cast<int64_t>(HeadForm::kGrid),
+                static_cast<int64_t>(HeadForm::kInterleaved));
+  RefuseOutside("ladder", "vmem_bytes of one kernel", options.vmem_bytes, 1, kMostVmemBytes);
+}
+
 void Check(const TpuProblem& p) {
   KernelTakes takes;
   takes.kernel = "ladder";
@@ -45,6 +71,9 @@ void Check(const TpuProblem& p) {
   // Rows of the aligned layout are i32.
   RefuseOutside("ladder", "tokens + 63 sequences", p.tokens + (kChunk - 1) * p.sequences, 1,
                 kMostTokens);
+  const int64_t chunks = AlignedChunks(p.tokens, p.sequences);
+  RefuseOutside("ladder", "chunks x sequences", chunks * p.sequences, 1, kMostSteps);
+  RefuseOutside("ladder", "chunks x heads", chunks * p.heads, 1, kMostSteps);
 }
 
 // What one kernel may take.
@@ -80,6 +109,7 @@ uint32_t Possible(const TpuProblem& p, const LadderOptions& options, std::string
 }  // namespace
 
 LadderPlan PlanLadder(const TpuProblem& problem, const LadderOptions& options) {
+  CheckOptions(options);
   Check(problem);
   LadderPlan plan;
   std::string reasons;
@@ -96,6 +126,10 @@ LadderPlan PlanLadder(const TpuProblem& problem, const LadderOptions& options) {
   }
   plan.form = Has(plan.switches, KDA_SWITCH_HEAD_BLOCK) ? options.form : HeadForm::kGrid;
   plan.chunks = AlignedChunks(problem.tokens, problem.sequences);
+  if (!Has(plan.switches, KDA_SWITCH_FLAT_GRID)) {
+    RefuseOutside("ladder", "sequences x heads x chunks of the longest, without flat_grid",
+                  problem.sequences * problem.heads * ChunksOf(problem.tokens), 1, kMostSteps);
+  }
   plan.description = "ladder, switches " + core::SwitchNames(plan.switches) + ", solver " +
                      kda_solver_name(plan.solver) + ", " + FormName(plan.form) + reasons;
   return plan;
@@ -279,7 +313,7 @@ int64_t HeadBlockVmemBytes(const TpuProblem& problem, bool safe_gate) {
   // took 45.13 MB with 16 heads (libtpu 0.0.52 reorders ours to 23.5 MiB, which is nothing to plan on).
   const int64_t decays = safe_gate ? 0 : kChunk * kChunk * kDim * 4;
   return std::max(GateIntraWindows(k) + problem.heads * ((int64_t{110} << 10) + decays),
-                  InterOutputKernel(k).VmemBytes() + problem.heads * (int64_t{290} << 10));
+                  InterOutputWindows(k) + problem.heads * (int64_t{290} << 10));
 }
 
 Ladder BuildLadder(const TpuProblem& problem, const LadderOptions& options) {

@@ -12,6 +12,8 @@
 //
 // both from the fp32 products with 2^(+-D), rounded once (slow gates, 1024 tokens: o 5.3e-3 to 4.6e-3).
 
+#include <cmath>
+
 #include "tpu/mega/kernel.h"
 
 namespace kda::tpu::mega {
@@ -21,6 +23,14 @@ namespace {
 // q~ and k~ are kept 2^6 larger: at the end of a block of strong gates they are 2^-116 of their size, where
 // small elements would flush to zero. At its start they are 2^108, and have as much room above.
 constexpr double kLift = 6, kLower = 1.0 / 64;
+
+// Whether `scale` may stand with the decays of a whole row: at their smallest, 2^-116 with gates at the
+// bound, a small one times them is below 2^-126 and flushes to zero, and with it what q reads of the
+// state at the beginning of the chunk.
+bool ScaleWithDecays(const TpuProblem& p) {
+  const double binades = static_cast<double>(kBlock) / 2 * -p.lower_bound / std::log(2.0);
+  return std::log2(std::fabs(p.scale) * kLower) - binades >= -126;
+}
 
 }  // namespace
 
@@ -48,7 +58,9 @@ std::vector<Stage> Kernel::IntraChunk() {
         };
         return Concat({block(0), block(1)}, 0);
       };
-      q_start[p].head[e] = ToBF16(moved(q_of, 0, problem.scale * kLower));
+      const double scale = problem.scale * kLower;
+      q_start[p].head[e] =
+          ToBF16(ScaleWithDecays(problem) ? moved(q_of, 0, scale) : moved(q_of, 0, 1) * scale);
       k_start[p].head[e] = ToBF16(moved(k_of, 0, kLower));
       k_end[p].head[e] = moved(kd_of, 2, 1);
       k_cross[p].head[e] = ToBF16(Rows(ke, 0, kBlock) * cross);

@@ -42,17 +42,23 @@ int UnrollOf(const TpuProblem& p, const MegaOptions& o) {
 }
 
 constexpr int kMostLag = 64;  // more than there are items
+constexpr double kMostPlace = 1e6;
 
 const TpuProblem& Checked(const TpuProblem& p, const MegaOptions& o) {
-  KernelTakes takes;
-  takes.kernel = "mega";
-  takes.head_multiple = 8;
-  takes.slots = takes.checkpoints = takes.precise = true;
-  CheckProblem(p, takes);
+  CheckMega(p);
   RefuseOutside("mega", "unroll", o.unroll, 1, 2);
   RefuseOutside("mega", "lag_a", o.lag_a, 0, kMostLag);
   RefuseOutside("mega", "lag_b", o.lag_b, 0, kMostLag);
   RefuseOutside("mega", "lag_c", o.lag_c, 0, kMostLag);
+  const std::pair<const char*, double> places[] = {
+      {"start_a", o.start_a}, {"end_a", o.end_a},  {"start_b", o.start_b}, {"end_b", o.end_b},
+      {"start_c", o.start_c}, {"end_c", o.end_c},  {"start_d", o.start_d}, {"end_d", o.end_d},
+      {"beta", o.beta},       {"copies", o.copies}};
+  for (const auto& [name, place] : places) {
+    if (!(std::fabs(place) <= kMostPlace)) {
+      Refuse("mega", name, std::to_string(place), "a finite number of steps");
+    }
+  }
   return p;
 }
 

@@ -166,6 +166,14 @@ void WriteStep(Kernel* k) {
 }  // namespace
 }  // namespace mega
 
+void CheckMega(const TpuProblem& problem) {
+  KernelTakes takes;
+  takes.kernel = "mega";
+  takes.head_multiple = 8;
+  takes.slots = takes.checkpoints = takes.precise = true;
+  CheckProblem(problem, takes);
+}
+
 ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options) {
   ir::Builder builder("kda_mega");
   mega::Kernel kernel(&builder, problem, options);

@@ -38,6 +38,7 @@ inline constexpr char kStepsLabel[] = "steps";
 
 // Throws ir::BuildError where the problem is one the kernel does not take (problem.h): heads that are not
 // a multiple of 8, a gate that is not bf16.
+void CheckMega(const TpuProblem& problem);  // all but VMEM, which no heads that it takes run out of
 ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options);
 ir::Program BuildMegaKernel(const TpuProblem& problem);  // with MegaDefaults
 

@@ -175,6 +175,11 @@ CompileResult Compile(const CompileRequest& request) {
     return Fail(std::move(result), CompileStatus::kBadRequest,
                 "compile: a module, a target and a child are needed");
   }
+  if (!(request.timeout_seconds > 0)) {
+    return Fail(std::move(result), CompileStatus::kBadRequest,
+                "compile: timeout_seconds is " + std::to_string(request.timeout_seconds) +
+                    ", but must be above 0");
+  }
   std::string libtpu, error;
   if (!FindLibtpu(request.libtpu, &libtpu, &error)) {
     return Fail(std::move(result), CompileStatus::kNoLibtpu, error);
