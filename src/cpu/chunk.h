@@ -118,6 +118,19 @@ struct State {
   int64_t ld;
 };
 
+// One token of one head: row 0 of the chunk, and the state before and after it, which may be one.
+struct DecodeHead {
+  HeadChunk chunk;
+  ConstState now;
+  State next;
+};
+
+// Heads that are decoded together: all their vectors are worked out first, then one state passes
+// after the other. Between two states the stores of that work would wait for the many of the state
+// before, and memory for them (64 tokens of 16 heads, Zen 5, one thread: 0.82 of the rate of
+// `x *= c` head by head, 0.87 with eight together).
+inline constexpr int kDecodeHeads = 8;
+
 }  // namespace kda::cpu
 
 #endif  // KDA_CPU_CHUNK_H_

@@ -182,9 +182,9 @@ void StateCursor::Finish() const {
 void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,
                          int rows, ConstState now, State at) {
   if (rows == 1 && run.plan.bf16_products) {  // a last chunk of one row takes the decode step
-    HeadChunk row = chunk;
-    row.o = reinterpret_cast<char*>(buffers.row);
-    run.kernels.decode_token(row, 0, now, at);
+    DecodeHead row = {chunk, now, at};
+    row.chunk.o = reinterpret_cast<char*>(buffers.row);
+    run.kernels.decode_token(&row, 1);
   } else {
     run.kernels.advance_state(buffers, chunk.dim_k, rows, now, at);
   }

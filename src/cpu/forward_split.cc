@@ -151,7 +151,8 @@ class Split {
       const bool last = c * kChunkRows + view.rows == s.length;
       const State next = last ? Final(s, head, columns, own) : own;
       if (view.rows == 1) {
-        run_.kernels.decode_token(view, 0, now, next);
+        const DecodeHead row = {view, now, next};
+        run_.kernels.decode_token(&row, 1);
         ForEachCheckpoint(plan_, s, c * kChunkRows, 1, &checkpoint, [&](int64_t row, int) {
           CopyState(next, CheckpointAt(row, head, columns), columns.width);
         });

@@ -148,7 +148,8 @@ TEST_P(StageTest, DecodeTokenIsTheRecurrence) {
     const State next = stage.next();
     {
       const KernelSession session(kernels());
-      kernels().decode_token(stage.chunk(), 0, stage.state(), next);
+      const DecodeHead head = {stage.chunk(), stage.state(), next};
+      kernels().decode_token(&head, 1);
     }
     const reference::IntraChunk intra = reference::ComputeIntraChunk(stage.oracle());
     const reference::InterChunk want =
