@@ -1,5 +1,6 @@
 // Decode: every token of every sequence by the recurrence, one (sequence, some value heads) per task.
 #include <algorithm>
+#include <atomic>
 
 #include "cpu/forward.h"
 
@@ -47,23 +48,54 @@ void DecodeSequence(const Run& run, const core::Sequence& s, int first, int coun
   for (int h = 0; h < count; ++h) states[h].Finish();
 }
 
+// Tasks in order, a range of them for each worker, who goes on with the others' when its own are
+// done: from call to call the same thread has the same states, in its own part of the caches.
+class Ranges {
+ public:
+  Ranges(int64_t tasks, int32_t workers) : count_(std::min<int64_t>(workers, kMost)) {
+    for (int64_t r = 0; r < count_; ++r) {
+      ranges_[r].next = tasks * r / count_;
+      ranges_[r].end = tasks * (r + 1) / count_;
+    }
+  }
+
+  template <class Task>
+  void Run(int32_t worker, const Task& task) {
+    for (int64_t r = 0; r < count_; ++r) {
+      Range& range = ranges_[(worker + r) % count_];
+      for (int64_t i = range.next++; i < range.end; i = range.next++) task(i);
+    }
+  }
+
+ private:
+  static constexpr int64_t kMost = 64;
+  struct alignas(64) Range {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  int64_t count_;
+  Range ranges_[kMost];
+};
+
 }  // namespace
 
 void RunDecode(const Run& run, float* workspace) {
   const kda_plan& plan = run.plan;
-  const int64_t heads = plan.problem.value_heads;
+  const int64_t heads = plan.problem.value_heads, state = StateFloats(plan.problem);
   const int64_t sequences = static_cast<int64_t>(plan.sequences.size());
   // As many heads a task as leave every worker some tasks.
   const int64_t together = std::clamp<int64_t>(sequences * heads / (4 * plan.workers), 1,
                                                std::min<int64_t>(heads, kDecodeHeads));
   const int64_t groups = (heads + together - 1) / together;
-  ForEach(plan, sequences * groups, [&](int64_t i, int32_t worker) {
-    const core::Sequence& s = plan.sequences[static_cast<size_t>(i / groups)];
-    const int64_t first = i % groups * together;
-    if (s.skip) return;
-    DecodeSequence(run, s, static_cast<int>(first),
-                   static_cast<int>(std::min(together, heads - first)),
-                   workspace + worker * kDecodeHeads * StateFloats(plan.problem));
+  Ranges ranges(sequences * groups, plan.workers);
+  ForEach(plan, plan.workers, [&](int64_t, int32_t worker) {
+    ranges.Run(worker, [&](int64_t i) {
+      const core::Sequence& s = plan.sequences[static_cast<size_t>(i / groups)];
+      const int64_t first = i % groups * together, count = std::min(together, heads - first);
+      if (s.skip) return;
+      DecodeSequence(run, s, static_cast<int>(first), static_cast<int>(count),
+                     workspace + worker * kDecodeHeads * state);
+    });
   });
 }
 
