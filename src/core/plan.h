@@ -26,7 +26,7 @@ struct Sequence {
   int64_t final_slot = -1;    // row of final_state; -1: not written
   bool skip = false;          // negative slot: rows of o become zero, nothing else happens
   int64_t row_base = 0;       // 16-row-padded tokens of the sequences before this one (CPU backend)
-  int64_t live_base = 0;      // sequences before this one that are not skipped (CPU backend)
+  int64_t live_base = 0;      // sequences before this one that are not skipped: place in Plan::live
   int64_t chunk_base = 0;     // chunks of the sequences before this one (skipped ones have none)
   int64_t checkpoint_begin = 0;  // its range in Plan::checkpoints
   int64_t checkpoint_end = 0;
@@ -84,13 +84,14 @@ struct kda_plan {
   kda::core::Problem problem;
   kda::core::Execution execution;
   std::vector<kda::core::Sequence> sequences;
+  std::vector<int64_t> live;                // sequences that are not skipped
   std::vector<kda::core::ChunkRef> chunks;  // the flat list of chunks that exist
   std::vector<kda::core::Checkpoint> checkpoints;
   int64_t max_chunks = 0;       // of one sequence
   int64_t sequence_tokens = 0;  // tokens in sequences that are not skipped
   int64_t zero_from = 0;        // rows of o along T from here on belong to no sequence (B = 1)
   bool bf16_products = false;   // CPU: inputs are bf16 and the kernels multiply them as such
-  int32_t heads_per_step = 1;   // value heads per step: head_block
+  int32_t heads_per_step = 1;   // CPU: value heads per step: head_block
   int32_t column_parts = 0;     // CPU: parts of V that go apart; 0: whole heads do
   int32_t workers = 1;          // tasks at a time: the threads that find something to do
   size_t workspace_size = 0;
@@ -104,9 +105,9 @@ struct kda_plan {
 
 namespace kda::core {
 
-// A backend: `prepare` fills plan->heads_per_step and workspace_size, gives up switches that would do
-// nothing (adding the reason to *notes, which end up in the description) and may throw
-// std::bad_alloc; `run` neither throws nor allocates.
+// A backend: `prepare` fills what is the backend's in the plan (CPU:), its workers and
+// workspace_size, gives up switches that would do nothing (adding the reason to *notes, which end up
+// in the description) and may throw std::bad_alloc; `run` neither throws nor allocates.
 struct Backend {
   void (*prepare)(kda_plan* plan, std::string* notes);
   kda_status (*run)(const kda_plan& plan, const Buffers& buffers, kda_error* error);

@@ -302,9 +302,12 @@ kda_status MakeCheckpoints(const kda_problem& in, kda_plan* plan, kda_error* err
 
 void ListChunks(kda_plan* plan) {
   int64_t chunks = 0;
-  for (Sequence& s : plan->sequences) {
+  for (size_t n = 0; n < plan->sequences.size(); ++n) {
+    Sequence& s = plan->sequences[n];
     s.chunk_base = chunks;
+    s.live_base = static_cast<int64_t>(plan->live.size());
     if (s.skip) continue;
+    plan->live.push_back(static_cast<int64_t>(n));
     const int64_t own = CeilDiv(s.length, kChunk);
     chunks += own;
     plan->max_chunks = std::max(plan->max_chunks, own);

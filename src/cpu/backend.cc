@@ -40,12 +40,13 @@ std::string Counted(int64_t count, const char* noun) {
 }
 
 // Fewer heads a step where there would be too few steps to keep the threads busy; the bits do not
-// depend on it. `live`: sequences that are not skipped.
-void ChooseHeadsPerStep(int64_t live, kda_plan* plan, std::string* notes) {
+// depend on it.
+void ChooseHeadsPerStep(kda_plan* plan, std::string* notes) {
   core::Execution* const e = &plan->execution;
   plan->heads_per_step = 1;
   if ((e->switches & KDA_SWITCH_HEAD_BLOCK) == 0) return;
   const int64_t heads = plan->problem.value_heads;
+  const auto live = static_cast<int64_t>(plan->live.size());
   const int64_t per_thread = live * heads / e->threads;
   const int64_t most = std::min<int64_t>(kHeadsPerStep, heads);
   plan->heads_per_step = static_cast<int32_t>(std::clamp<int64_t>(per_thread, 1, most));
@@ -57,8 +58,9 @@ void ChooseHeadsPerStep(int64_t live, kda_plan* plan, std::string* notes) {
 }
 
 // Steps of the stage that has most; there is no use for more workers.
-int64_t StepsOf(const kda_plan& plan, int64_t live) {
+int64_t StepsOf(const kda_plan& plan) {
   const int64_t heads = plan.problem.value_heads;
+  const auto live = static_cast<int64_t>(plan.live.size());
   const bool staged =
       plan.problem.mode == KDA_PREFILL && (plan.execution.switches & KDA_SWITCH_FUSE) == 0;
   if (plan.column_parts > 0) {
@@ -85,18 +87,17 @@ bool MultipliesBf16(const kda_plan& plan) {
 }
 
 void Prepare(kda_plan* plan, std::string* notes) {
-  int64_t row_base = 0, live = 0;
+  int64_t row_base = 0;
   for (core::Sequence& s : plan->sequences) {
     s.row_base = row_base;
     if (s.skip) continue;
-    s.live_base = live++;
     row_base += core::CeilDiv(s.length, kBlockRows) * kBlockRows;
   }
-  ChooseHeadsPerStep(live, plan, notes);
+  ChooseHeadsPerStep(plan, notes);
   plan->bf16_products = MultipliesBf16(*plan);
   plan->column_parts = static_cast<int32_t>(SplitParts(*plan));
   plan->workers =
-      static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan, live), 1, plan->execution.threads));
+      static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan), 1, plan->execution.threads));
   const Driver driver = DriverFor(*plan);
   plan->workspace_size = static_cast<size_t>(driver.workspace_floats(*plan)) * sizeof(float);
   *notes += std::string("; ") + driver.name;

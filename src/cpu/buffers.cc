@@ -39,9 +39,18 @@ constexpr BufferRow kBufferTable[kBufferRows] = {
     {&B::v_new,         kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kAlways,        false},
     {&B::s_pairs,       kInter,  kOutput,         0, 0,  0,   0, 1, 0,      kBf16Operands,  false},
     {&B::h,             kInter,  kOutput,         0, 0,  0,   0, 2, 0,      kStaged,        false},
-    {&B::row,           kCumsum, 0,               0, 0,  0,   0, 0, kRow,   kAlways,        false},
+    {&B::row,           kIntra,  0,               0, 0,  0,   0, 0, kRow,   kBf16Operands,  false},
 };
 // clang-format on
+
+// What is kept apart is laid out by parts of V of any width in the same places.
+constexpr bool KeptRowsDoNotDependOnV() {
+  for (const BufferRow& row : kBufferTable) {
+    if (row.kept_apart && (row.per_row_v != 0 || row.fixed_half_kv != 0)) return false;
+  }
+  return true;
+}
+static_assert(KeptRowsDoNotDependOnV());
 static_assert(kBufferTable[kBufferRows - 1].member == &B::row, "kBufferRows is another number");
 
 namespace {
@@ -100,7 +109,7 @@ int64_t FloatsApart(Which which, const ChunkDims& dims, bool kept) {
 
 int64_t KeptFloats(Which which, const ChunkDims& dims) { return FloatsApart(which, dims, true); }
 
-int64_t LocalFloatsOf(Which which, const ChunkDims& dims) {
+int64_t LocalFloats(Which which, const ChunkDims& dims) {
   return FloatsApart(which, dims, false) + (HasKg(which) ? 0 : dims.rows * dims.ldk);
 }
 

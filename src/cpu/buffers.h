@@ -16,7 +16,8 @@ enum Use { kAlways, kFp32Operands, kBf16Operands, kSplitOperands, kStaged };
 struct BufferRow {
   float* ChunkBuffers::*member;
   Stage written_by;
-  unsigned read_by;  // other stages that read it: kept in memory between stages in the staged form
+  // Other stages that read it in the staged form, which keeps it in memory until then.
+  unsigned read_by;
   int per_row_k, per_row_v, per_row;  // floats a row: this times K, V and 1 ..
   int fixed_k, fixed_half_kv, fixed;  // .. and once per chunk: this times K, K V / 2 and 1
   Use use;
@@ -49,7 +50,7 @@ void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffe
 // The one pass in two halves (forward_split.cc): what is kept of every chunk, which does not depend
 // on V, and what one worker has.
 int64_t KeptFloats(Which which, const ChunkDims& dims);
-int64_t LocalFloatsOf(Which which, const ChunkDims& dims);
+int64_t LocalFloats(Which which, const ChunkDims& dims);
 void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
                  ChunkBuffers* buffers);
 

@@ -8,7 +8,6 @@ namespace kda::cpu {
 
 inline constexpr int kChunkRows = 64;  // BT
 inline constexpr int kBlockRows = 16;  // SB: rows of a sub-block
-inline constexpr int kBlocks = kChunkRows / kBlockRows;
 inline constexpr int kRowPairs = kChunkRows / 2;
 inline constexpr int kDimAlign = 16;  // rows of K or V values are padded with zeros to this
 inline constexpr int kMaxDimPadded = 256;
@@ -118,11 +117,26 @@ struct State {
   int64_t ld;
 };
 
-// One token of one head: row 0 of the chunk, and the state before and after it, which may be one.
+// What decode works out of a token's vectors before it reads the state.
+struct TokenVectors {
+  alignas(64) float k[kMaxDimPadded];
+  alignas(64) float q_decayed[kMaxDimPadded];
+  alignas(64) float k_decayed[kMaxDimPadded];
+  alignas(64) float hi[kMaxDimPadded];  // decay = hi + lo
+  alignas(64) float lo[kMaxDimPadded];
+  alignas(64) float v[kMaxDimPadded];
+  alignas(64) float o[kMaxDimPadded];
+  float beta;
+  float qk;  // q . k
+};
+
+// One token of one head: row 0 of the chunk, the state before and after it, which may be one, and
+// room.
 struct DecodeHead {
   HeadChunk chunk;
   ConstState now;
   State next;
+  TokenVectors* vectors;
 };
 
 // Heads that are decoded together: all their vectors are worked out first, then one state passes

@@ -16,19 +16,6 @@
 
 namespace kda::cpu {
 
-// A token's vectors, as its state takes them.
-struct TokenVectors {
-  alignas(64) float k[kMaxDimPadded];
-  alignas(64) float q_decayed[kMaxDimPadded];
-  alignas(64) float k_decayed[kMaxDimPadded];
-  alignas(64) float hi[kMaxDimPadded];  // decay = hi + lo
-  alignas(64) float lo[kMaxDimPadded];
-  alignas(64) float v[kMaxDimPadded];
-  alignas(64) float o[kMaxDimPadded];
-  float beta;
-  float qk;  // q . k
-};
-
 // Rows of the state that are asked for ahead of their turn, the first of the next head's too, where
 // heads lie one behind the other: the processor's own prefetching begins anew with every page of 8
 // rows. Without those of the next head, 0.72 instead of 0.84 of the rate of `x *= c`; asking for its
@@ -37,7 +24,8 @@ inline constexpr int kAheadRows = 16;
 inline constexpr int kCacheLine = 16;  // floats
 
 template <class V, int NV>
-void DecodeColumns(const DecodeHead& head, int column, TokenVectors* t) {
+void DecodeColumns(const DecodeHead& head, int column) {
+  TokenVectors* const t = head.vectors;
   using F = typename V::F;
   const ConstState s = head.now;
   const State out = head.next;
@@ -109,17 +97,16 @@ void LoadToken(const HeadChunk& in, TokenVectors* t) {
   t->qk = V::Sum(qk_sum);
 }
 
-// One token of `count` heads, at most kDecodeHeads.
+// One token of `count` heads.
 template <class V>
 void DecodeToken(const DecodeHead* heads, int count) {
-  TokenVectors vectors[kDecodeHeads];
   for (int h = 0; h < count; ++h) {
     const HeadChunk& in = heads[h].chunk;
     PrefetchHead(in.q, count, in.dim_k);
     PrefetchHead(in.k, count, in.dim_k);
     PrefetchHead(in.g, count, in.dim_k);
     PrefetchHead(in.v, count, in.dim_v);
-    LoadToken<V>(in, &vectors[h]);
+    LoadToken<V>(in, heads[h].vectors);
   }
   for (int h = 0; h < count; ++h) {
     const HeadChunk& in = heads[h].chunk;
@@ -127,12 +114,12 @@ void DecodeToken(const DecodeHead* heads, int count) {
     const int padded_v = PadTo16<V>(in.dim_v);
     int column = 0;
     for (; column + kVecs * V::kLanes <= padded_v; column += kVecs * V::kLanes) {
-      DecodeColumns<V, kVecs>(heads[h], column, &vectors[h]);
+      DecodeColumns<V, kVecs>(heads[h], column);
     }
     for (; column < padded_v; column += V::kLanes) {
-      DecodeColumns<V, 1>(heads[h], column, &vectors[h]);
+      DecodeColumns<V, 1>(heads[h], column);
     }
-    StoreRow<V>(in.o_dtype, vectors[h].o, in.dim_v, in.o);
+    StoreRow<V>(in.o_dtype, heads[h].vectors->o, in.dim_v, in.o);
   }
 }
 

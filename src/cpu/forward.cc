@@ -182,7 +182,8 @@ void StateCursor::Finish() const {
 void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,
                          int rows, ConstState now, State at) {
   if (rows == 1 && run.plan.bf16_products) {  // a last chunk of one row takes the decode step
-    DecodeHead row = {chunk, now, at};
+    TokenVectors vectors;
+    DecodeHead row = {chunk, now, at, &vectors};
     row.chunk.o = reinterpret_cast<char*>(buffers.row);
     run.kernels.decode_token(&row, 1);
   } else {

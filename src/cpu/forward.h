@@ -15,7 +15,8 @@
 
 namespace kda::cpu {
 
-// What a driver that keeps intermediates in memory may keep at a time: 512 MiB.
+// What a driver that keeps intermediates in memory may keep at a time: 512 MiB (the staged one: at least
+// a head's).
 inline constexpr int64_t kMostKeptFloats = int64_t{1} << 27;
 // Value heads a fused step can handle.
 inline constexpr int kMaxHeadsPerStep = 8;
@@ -144,10 +145,15 @@ void ForEach(const kda_plan& plan, int64_t count, const Task& task) {
       &shared);
 }
 
+// The n-th sequence that is not skipped.
+inline const core::Sequence& LiveSequence(const kda_plan& plan, int64_t n) {
+  return plan.sequences[static_cast<size_t>(plan.live[static_cast<size_t>(n)])];
+}
+
 // The drivers. Each has a workspace size in floats, of which `workspace` points to as many.
 int64_t FusedWorkspaceFloats(const kda_plan& plan);  // plan.workers times what one needs
 void RunFused(const Run& run, float* workspace);
-// Parts of V; 0: whole heads take no longer, or it cannot be.
+// Parts of V; 0: they would save little (by a model of the times), or cannot be.
 int64_t SplitParts(const kda_plan& plan);
 int64_t SplitWorkspaceFloats(const kda_plan& plan);
 void RunSplit(const Run& run, float* workspace);

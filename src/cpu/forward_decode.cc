@@ -1,16 +1,24 @@
 // Decode: every token of every sequence by the recurrence, one (sequence, some value heads) per task.
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "cpu/forward.h"
 
 namespace kda::cpu {
 
-int64_t DecodeWorkspaceFloats(const kda_plan& plan) {
-  return plan.workers * kDecodeHeads * StateFloats(plan.problem);
+namespace {
+
+// Heads of a task: as many as leave every worker some tasks.
+int64_t HeadsTogether(const kda_plan& plan) {
+  const int64_t heads = plan.problem.value_heads, live = static_cast<int64_t>(plan.live.size());
+  return std::clamp<int64_t>(live * heads / (4 * plan.workers), 1,
+                             std::min<int64_t>(heads, kDecodeHeads));
 }
 
-namespace {
+// Of a worker, for each head of a task: its vectors and the state between tokens.
+constexpr int64_t kVectorFloats = sizeof(TokenVectors) / sizeof(float);
+int64_t HeadFloats(const kda_plan& plan) { return kVectorFloats + StateFloats(plan.problem); }
 
 // m calls of one token each, storing a bf16 state every time, would round it every time; a window of
 // m tokens gives the same bits.
@@ -21,20 +29,22 @@ bool RoundsEveryToken(const core::Problem& p) {
   return kept.rank != 0 && kept.dtype == KDA_BF16;
 }
 
-// Heads first .. first + count - 1 of a sequence. `scratch`: a state for each.
+// Heads first .. first + count - 1 of a sequence. `scratch`: HeadFloats for each.
 void DecodeSequence(const Run& run, const core::Sequence& s, int first, int count, float* scratch) {
   const core::Problem& p = run.plan.problem;
   const bool round = RoundsEveryToken(p);
   StateCursor states[kDecodeHeads];
-  for (int h = 0; h < count; ++h) {
-    states[h].Begin(run, s, first + h, scratch + h * StateFloats(p));
+  TokenVectors* vectors[kDecodeHeads];
+  for (int h = 0; h < count; ++h, scratch += HeadFloats(run.plan)) {
+    vectors[h] = new (scratch) TokenVectors;
+    states[h].Begin(run, s, first + h, scratch + kVectorFloats);
   }
   int64_t checkpoint = s.checkpoint_begin;
   for (int64_t t = 0; t < s.length; ++t) {
     DecodeHead heads[kDecodeHeads];
     for (int h = 0; h < count; ++h) {
       heads[h] = {ViewOf(run, s, first + h, t, 1), states[h].Now(),
-                  states[h].Next(t + 1 == s.length)};
+                  states[h].Next(t + 1 == s.length), vectors[h]};
     }
     run.kernels.decode_token(heads, count);
     for (int h = 0; h < count; ++h) {
@@ -49,7 +59,8 @@ void DecodeSequence(const Run& run, const core::Sequence& s, int first, int coun
 }
 
 // Tasks in order, a range of them for each worker, who goes on with the others' when its own are
-// done: from call to call the same thread has the same states, in its own part of the caches.
+// done: states side by side stay with one thread, and from call to call with the same, in its own
+// part of the caches, where the pool's threads come in the same order (always, if they are two).
 class Ranges {
  public:
   Ranges(int64_t tasks, int32_t workers) : count_(std::min<int64_t>(workers, kMost)) {
@@ -79,22 +90,21 @@ class Ranges {
 
 }  // namespace
 
+int64_t DecodeWorkspaceFloats(const kda_plan& plan) {
+  return plan.workers * HeadsTogether(plan) * HeadFloats(plan);
+}
+
 void RunDecode(const Run& run, float* workspace) {
   const kda_plan& plan = run.plan;
-  const int64_t heads = plan.problem.value_heads, state = StateFloats(plan.problem);
-  const int64_t sequences = static_cast<int64_t>(plan.sequences.size());
-  // As many heads a task as leave every worker some tasks.
-  const int64_t together = std::clamp<int64_t>(sequences * heads / (4 * plan.workers), 1,
-                                               std::min<int64_t>(heads, kDecodeHeads));
-  const int64_t groups = (heads + together - 1) / together;
-  Ranges ranges(sequences * groups, plan.workers);
+  const int64_t heads = plan.problem.value_heads, together = HeadsTogether(plan);
+  const int64_t groups = core::CeilDiv(heads, together);
+  Ranges ranges(static_cast<int64_t>(plan.live.size()) * groups, plan.workers);
   ForEach(plan, plan.workers, [&](int64_t, int32_t worker) {
+    float* const scratch = workspace + worker * together * HeadFloats(plan);
     ranges.Run(worker, [&](int64_t i) {
-      const core::Sequence& s = plan.sequences[static_cast<size_t>(i / groups)];
       const int64_t first = i % groups * together, count = std::min(together, heads - first);
-      if (s.skip) return;
-      DecodeSequence(run, s, static_cast<int>(first), static_cast<int>(count),
-                     workspace + worker * kDecodeHeads * state);
+      DecodeSequence(run, LiveSequence(plan, i / groups), static_cast<int>(first),
+                     static_cast<int>(count), scratch);
     });
   });
 }

@@ -27,27 +27,25 @@ constexpr double kFirstHalf = 0.30, kColumn = 0.69 / 128, kPart = 0.05;
 // Of the time of one pass. What the above leaves out, threads that wait for each other and for
 // memory, must not eat up the gain.
 constexpr double kWorthwhile = 0.85;
-constexpr int64_t kFewestColumns = 32;  // of a part: half a tile of the micro-kernels
+constexpr int64_t kFewestColumns = 32;  // of a part: half a tile of AVX-512's micro-kernels
 
-int64_t FloatsKept(const kda_plan& plan) {
+int64_t KeptFloatsOf(const kda_plan& plan) {
   return KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows));
 }
 
-int64_t FloatsLocal(const kda_plan& plan) {
-  return LocalFloatsOf(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows));
+int64_t LocalFloatsOf(const kda_plan& plan) {
+  return LocalFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows));
 }
 
 // (sequence, head)s; at least 1.
 int64_t PairsOf(const kda_plan& plan) {
-  int64_t live = 0;
-  for (const core::Sequence& s : plan.sequences) live += s.skip ? 0 : 1;
-  return std::max<int64_t>(live * plan.problem.value_heads, 1);
+  return std::max<int64_t>(static_cast<int64_t>(plan.live.size()) * plan.problem.value_heads, 1);
 }
 
 // Chunks of each pair between one half and the other.
 int64_t ChunksAtATime(const kda_plan& plan, int64_t pairs) {
   const int64_t wanted = core::CeilDiv(kChunksPerThread * plan.execution.threads, pairs);
-  const int64_t most = std::min(plan.max_chunks, kMostKeptFloats / (pairs * FloatsKept(plan)));
+  const int64_t most = std::min(plan.max_chunks, kMostKeptFloats / (pairs * KeptFloatsOf(plan)));
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1));
 }
 
@@ -78,8 +76,8 @@ class Split {
       : run_(run),
         plan_(run.plan),
         dims_(DimsOf(run.plan.problem, kChunkRows)),
-        kept_(FloatsKept(run.plan)),
-        local_floats_(FloatsLocal(run.plan)),
+        kept_(KeptFloatsOf(run.plan)),
+        local_floats_(LocalFloatsOf(run.plan)),
         at_a_time_(ChunksAtATime(run.plan, PairsOf(run.plan))),
         locals_(workspace),
         states_(locals_ + run.plan.workers * local_floats_),
@@ -87,19 +85,18 @@ class Split {
 
   void RunAll() const {
     const int64_t heads = plan_.problem.value_heads, parts = plan_.column_parts;
-    const auto sequences = static_cast<int64_t>(plan_.sequences.size());
+    const auto sequences = static_cast<int64_t>(plan_.live.size());
     const int64_t width = WidthOf(plan_.problem, parts);
     for (int64_t begin = 0; begin < plan_.max_chunks; begin += at_a_time_) {
       const int64_t end = std::min(begin + at_a_time_, plan_.max_chunks), count = end - begin;
       ForEach(plan_, sequences * heads * count, [&](int64_t i, int32_t worker) {
-        const core::Sequence& s = Sequence(i / (heads * count));
+        const core::Sequence& s = LiveSequence(plan_, i / (heads * count));
         const int64_t chunk = begin + i / heads % count;
-        if (s.skip || chunk * kChunkRows >= s.length) return;
+        if (chunk * kChunkRows >= s.length) return;
         Prepare(s, static_cast<int>(i % heads), chunk, worker);
       });
       ForEach(plan_, sequences * heads * parts, [&](int64_t i, int32_t worker) {
-        const core::Sequence& s = Sequence(i / (heads * parts));
-        if (s.skip) return;
+        const core::Sequence& s = LiveSequence(plan_, i / (heads * parts));
         const int64_t first = i % parts * width;
         const Columns columns = {first, std::min(width, plan_.problem.dim_v - first)};
         Recur(s, static_cast<int>(i / parts % heads), columns, begin, end, worker);
@@ -151,7 +148,8 @@ class Split {
       const bool last = c * kChunkRows + view.rows == s.length;
       const State next = last ? Final(s, head, columns, own) : own;
       if (view.rows == 1) {
-        const DecodeHead row = {view, now, next};
+        TokenVectors vectors;
+        const DecodeHead row = {view, now, next, &vectors};
         run_.kernels.decode_token(&row, 1);
         ForEachCheckpoint(plan_, s, c * kChunkRows, 1, &checkpoint, [&](int64_t row, int) {
           CopyState(next, CheckpointAt(row, head, columns), columns.width);
@@ -167,10 +165,6 @@ class Split {
       }
       now = {next.data, next.ld};
     }
-  }
-
-  const core::Sequence& Sequence(int64_t n) const {
-    return plan_.sequences[static_cast<size_t>(n)];
   }
 
   HeadChunk View(const core::Sequence& s, int head, int64_t chunk) const {
@@ -246,8 +240,9 @@ int64_t SplitParts(const kda_plan& plan) {
     if (state->rank != 0 && !IsDirect(p, *state)) return 0;
   }
   std::vector<int64_t> chunks;
-  for (const core::Sequence& s : plan.sequences) {
-    if (!s.skip) chunks.push_back(core::CeilDiv(s.length, kChunkRows));
+  for (const int64_t n : plan.live) {
+    const core::Sequence& s = plan.sequences[static_cast<size_t>(n)];
+    chunks.push_back(core::CeilDiv(s.length, kChunkRows));
   }
   std::sort(chunks.begin(), chunks.end(), std::greater<>());
   // Every pair has a thread: the longest decides.
@@ -264,8 +259,8 @@ int64_t SplitParts(const kda_plan& plan) {
 
 int64_t SplitWorkspaceFloats(const kda_plan& plan) {
   const int64_t pairs = PairsOf(plan);
-  return plan.workers * FloatsLocal(plan) +
-         pairs * (StateFloats(plan.problem) + ChunksAtATime(plan, pairs) * FloatsKept(plan));
+  return plan.workers * LocalFloatsOf(plan) +
+         pairs * (StateFloats(plan.problem) + ChunksAtATime(plan, pairs) * KeptFloatsOf(plan));
 }
 
 void RunSplit(const Run& run, float* workspace) { Split(run, workspace).RunAll(); }

@@ -27,7 +27,7 @@ struct Kernels {
   void (*advance_state)(const ChunkBuffers&, int dim_k, int rows, ConstState, State);
   // Stage output: o.
   void (*output)(const HeadChunk&, const ChunkBuffers&, ConstState);
-  // One token of the recurrence, of up to kDecodeHeads heads.
+  // One token of the recurrence, of some heads.
   void (*decode_token)(const DecodeHead*, int count);
   void (*load_state)(const StateShape&, const char*, State);
   void (*store_state)(const StateShape&, ConstState, char*);

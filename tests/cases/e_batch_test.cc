@@ -94,6 +94,30 @@ TEST_P(CaseE01, FewerHeadsThanThreadsLong) {
   }
 }
 
+// Parts of V with slots in a pool, updated in place, a sequence skipped before one that is longer
+// than what is kept at a time, and one that starts from zeros.
+Case PartsOfAPool() {
+  Case c = Standard(Std(95, 3470, 1).Dims(32, 48).Packed({0, 70, 170, 170, 3470}));
+  c.pool = 4;
+  c.slots = {2, -1, 3, 0};
+  c.has_initial = {1, 1, 1, 0};
+  c.in_place = true;
+  return c;
+}
+
+TEST_P(CaseE01, PartsWithSkippedSequences) {
+  if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
+  const Case c = PartsOfAPool();
+  const Result serial = RunCase(c, Base());
+  EXPECT_TRUE(Matches(c, serial, Solve(c)));
+  for (const int32_t threads : {4, 8}) {
+    const Result result = RunCase(c, Base().Threads(threads));
+    EXPECT_NE(result.description.find("chunks, then columns"), std::string::npos)
+        << result.description;
+    EXPECT_TRUE(SameBits(serial, result)) << threads << " threads";
+  }
+}
+
 // Whole heads where they keep the threads about as busy: what goes apart is more work.
 TEST_P(CaseE01, PartsWhereTheyPay) {
   if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
@@ -136,13 +160,14 @@ struct ThreadPerTask {
 };
 
 TEST_P(CaseE01, AnyExecutor) {
-  const Case c = Standard(Std(91, 200, 5).Packed({0, 0, 3, 120, 200}));
-  for (const Config& config : Configs()) {
-    const Result serial = RunCase(c, config);
-    for (auto* run : {Backwards::Run, ThreadPerTask::Run}) {
-      Config other = config.Threads(6);
-      other.executor = {nullptr, run};
-      EXPECT_TRUE(SameBits(serial, RunCase(c, other))) << config.Name();
+  for (const Case& c : {Standard(Std(91, 200, 5).Packed({0, 0, 3, 120, 200})), PartsOfAPool()}) {
+    for (const Config& config : Configs()) {
+      const Result serial = RunCase(c, config);
+      for (auto* run : {Backwards::Run, ThreadPerTask::Run}) {
+        Config other = config.Threads(6);
+        other.executor = {nullptr, run};
+        EXPECT_TRUE(SameBits(serial, RunCase(c, other))) << config.Name();
+      }
     }
   }
 }
@@ -228,9 +253,12 @@ TEST_P(CaseE02, SplitAtMultiplesOfTheChunk) {
 
 // One plan, many threads, each with its own outputs and workspace.
 TEST_P(CaseE04, OnePlanFromManyThreads) {
-  const Case c = StdB();
   const int kThreads = 8, calls = FastTests() ? 20 : 200;
-  for (const Config& config : {Base(), Base().Threads(3)}) {
+  const std::pair<Case, Config> rows[] = {
+      {StdB(), Base()},
+      {StdB(), Base().Threads(3)},
+      {Standard(Std(96, 300, 1).Dims(32, 48)), Base().Threads(4)}};  // parts of V
+  for (const auto& [c, config] : rows) {
     std::vector<std::unique_ptr<Runner>> runners;
     for (int i = 0; i < kThreads; ++i) runners.push_back(std::make_unique<Runner>(c, config));
     const Result serial = runners[0]->Run(kPoisonNan);

@@ -148,7 +148,8 @@ TEST_P(StageTest, DecodeTokenIsTheRecurrence) {
     const State next = stage.next();
     {
       const KernelSession session(kernels());
-      const DecodeHead head = {stage.chunk(), stage.state(), next};
+      TokenVectors vectors;
+      const DecodeHead head = {stage.chunk(), stage.state(), next, &vectors};
       kernels().decode_token(&head, 1);
     }
     const reference::IntraChunk intra = reference::ComputeIntraChunk(stage.oracle());
