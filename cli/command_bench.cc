@@ -210,6 +210,7 @@ void PrintForPeople(const BenchFlags& flags, const Work& work, const Outcome& ou
       PrintComparisons(work, points, static_cast<size_t>(asked));
       fmt::print("\n");
     }
+    fmt::print("Columns:\n{}\n", kReplayLegend);
     fmt::print("All {} batches:\n", outcome.points.size());
     PrintComparisons(work, outcome.points, work.batches.size());
     fmt::print("Verified before timing, against the fp64 recurrence: every batch, of the last {}\n",

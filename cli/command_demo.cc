@@ -184,6 +184,7 @@ int RunDemo(const DemoFlags& flags, const Context& context) {
     failures += ReportFailures(parts.back());
     all.insert(all.end(), parts.back().begin(), parts.back().end());
   }
+  fmt::print("Columns:\n{}\n", kReplayLegend);
   PrintSpeedups(parts);
   fmt::print(
       "\nVerified against fp64: {} (limit: relative error {:.0e}; above, the largest of each).\n",

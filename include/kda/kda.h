@@ -146,8 +146,8 @@ typedef struct kda_tensor {
   int64_t stride[KDA_MAX_RANK];
 } kda_tensor;
 
-/* Whole numbers on the host, aligned to their size (else KDA_ERROR_ALIGNMENT), read while the plan
- * is made and not kept. data NULL: absent. */
+/* Whole numbers on the host, at any address (they need not be aligned), read while the plan is made
+ * and not kept. data NULL: absent. */
 typedef struct kda_index {
   const void *data;
   int32_t dtype; /* KDA_I32 or KDA_I64 */

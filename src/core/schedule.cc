@@ -43,11 +43,6 @@ class IndexArray {
                   in.stride);
     }
     bytes_ = SizeOfDtype(in.dtype);
-    if (reinterpret_cast<uintptr_t>(in.data) % static_cast<uintptr_t>(bytes_) != 0) {
-      return Fail(error, KDA_ERROR_ALIGNMENT, name,
-                  "address is %p, must be a multiple of %" PRId64 ", the size of a number", in.data,
-                  bytes_);
-    }
     stride_ = in.stride == 0 ? 1 : in.stride;
     int64_t extent;
     if (__builtin_mul_overflow(stride_, bytes_, &stride_) ||
