@@ -103,8 +103,8 @@ typedef enum kda_backend {
 } kda_backend;
 
 typedef enum kda_isa {
-  KDA_ISA_AUTO = 0,     /* the best one here, capped by the environment variable KDA_MAX_ISA (the
-                           name of one; anything else is an error) */
+  KDA_ISA_AUTO = 0,     /* the best one here, capped by the environment variable KDA_MAX_ISA (a name
+                           of this architecture; anything else is an error) */
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
   KDA_ISA_AVX512 = 3,   /* AVX-512 F, BW, DQ, VL; fp32 products, as the two above */
