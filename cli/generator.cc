@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "cli/error.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
 
@@ -182,9 +183,30 @@ std::vector<CLI::Option*> AddGeneratorFlags(CLI::App* app, bool semantics, Gener
   return options;
 }
 
+namespace {
+
+// The library would name its tensors; here the options make them.
+void CheckSize(int64_t tokens, int64_t value_heads) {
+  for (int32_t i = 0; const kda_limit_info* limit = kda_limit(i); ++i) {
+    const std::string name = limit->name;
+    const auto max = static_cast<int64_t>(limit->max);
+    if (name == "tokens" && tokens > max) {
+      BadArgument("--batch, --seqlen, --lengths: {} tokens in all, must be at most {}", tokens,
+                  max);
+    }
+    if (name == "token_heads" && tokens * value_heads > max) {
+      BadArgument("--heads, --group: {} tokens x {} value heads are {}, must be at most {}", tokens,
+                  value_heads, tokens * value_heads, max);
+    }
+  }
+}
+
+}  // namespace
+
 Case DescribeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences) {
   const kda_dtype dtype = DtypeFromFlag(flags.dtype);
   const int64_t values = heads * flags.group;
+  CheckSize(tokens, values);
   Case inputs;
   inputs.gate = flags.gate == "bounded"    ? KDA_GATE_BOUNDED
                 : flags.gate == "softplus" ? KDA_GATE_SOFTPLUS
