@@ -101,10 +101,9 @@ struct Outcome {
 };
 
 Outcome MeasureAll(const BenchFlags& flags, const Work& work,
-                   const std::vector<Implementation>& which, Bench* bench) {
+                   const std::vector<Implementation>& which, Progress* progress, Bench* bench) {
   Outcome outcome;
   const Stopwatch watch;
-  Progress progress("bench " + work.name);
   double all = 0, done = 0;
   for (const Batch& batch : work.batches) all += 64 + double(batch.Tokens());
   for (const Batch& batch : work.batches) {
@@ -112,14 +111,14 @@ Outcome MeasureAll(const BenchFlags& flags, const Work& work,
       ++outcome.skipped;
       continue;
     }
-    progress.Update(done / all, batch.Describe());
-    Progress* const turns = work.batches.size() == 1 ? &progress : nullptr;
-    std::vector<Measurement> measurements = bench->Run(batch, which, turns);
+    const bool alone = work.batches.size() == 1;
+    if (!alone) progress->Update(done / all, batch.Describe());
+    std::vector<Measurement> measurements = bench->Run(batch, which, alone, progress);
     outcome.points.push_back({batch, bench->verified(), std::move(measurements)});
     done += 64 + double(batch.Tokens());
   }
   if (outcome.skipped == 0 && !work.batches.empty()) {
-    progress.Update(0.99, "zero state against random state");
+    progress->Update(0.99, "zero state against random state");
     outcome.zero_state_ratio =
         bench->ZeroStateRatio(work.batches[work.batches.size() / 2], which.back());
   }
@@ -211,6 +210,7 @@ void PrintForPeople(const BenchFlags& flags, const Work& work, const Outcome& ou
       PrintComparisons(work, points, static_cast<size_t>(asked));
       fmt::print("\n");
     }
+    fmt::print("Columns:\n{}\n", kReplayLegend);
     fmt::print("All {} batches:\n", outcome.points.size());
     PrintComparisons(work, outcome.points, work.batches.size());
     fmt::print("Verified before timing, against the fp64 recurrence: every batch, of the last {}\n",
@@ -230,8 +230,11 @@ void PrintForPeople(const BenchFlags& flags, const Work& work, const Outcome& ou
 int RunBench(const BenchFlags& flags, const Context& context) {
   const Work work = MakeWork(flags);
   const std::vector<Implementation> which = Implementations(flags.execution, work.mode);
-  Bench bench(flags.generator, Measures(flags), work.heads, work.batches, work.mode);
-  const Outcome outcome = MeasureAll(flags, work, which, &bench);
+  std::optional<Progress> progress("bench " + work.name);
+  Bench bench(flags.generator, Measures(flags), work.heads, work.batches, work.mode, which,
+              &*progress);
+  const Outcome outcome = MeasureAll(flags, work, which, &*progress, &bench);
+  progress.reset();
   if (flags.json) {
     PrintJson(flags, work, outcome, bench, context);
   } else {

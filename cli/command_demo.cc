@@ -53,33 +53,23 @@ double CostPerTokenHead(const std::vector<Implementation>& which) {
   MeasureFlags measure = DemoMeasure();
   measure.repeat = 1;
   const int64_t heads = 8;
-  Bench bench({}, measure, heads, {batch}, KDA_PREFILL);
+  Progress progress("demo, how fast this machine is");
+  Bench bench({}, measure, heads, {batch}, KDA_PREFILL, which, &progress);
   double milliseconds = 0;
-  for (const Measurement& m : bench.Run(batch, which)) milliseconds += m.time.median;
+  for (const Measurement& m : bench.Run(batch, which, /*alone=*/true, &progress))
+    milliseconds += m.time.median;
   return milliseconds / 1e3 / double(batch.Tokens() * heads);
 }
 
 // Bytes that the largest batch needs with that many heads.
 int64_t BytesNeeded(const Batch& largest, int64_t heads, const std::vector<Implementation>& which) {
-  Case tiny = PackedCase(MakeInputs({}, 1, 1, 1), Batch::Of(1, 1));
+  // A plan takes shapes only, and no memory is touched.
+  Case shape =
+      PackedCase(DescribeInputs({}, heads, largest.Tokens(), largest.sequences()), largest);
+  DescribeOutputs(KDA_BF16, &shape);
   int64_t workspace = 0;
-  // The workspace grows with the tokens, so that of a shorter problem tells; a plan takes shapes
-  // only, and no memory is touched.
-  for (Tensor* t : {&tiny.q, &tiny.k, &tiny.v, &tiny.g, &tiny.beta}) {
-    std::vector<int64_t> shape = {1, largest.Tokens(), heads, t->shape(3)};
-    if (t == &tiny.beta) shape.pop_back();
-    t->layout = DenseLayout(static_cast<kda_dtype>(t->layout.dtype), shape);
-  }
-  tiny.A_log.layout = DenseLayout(KDA_F32, {heads});
-  tiny.dt_bias.layout = DenseLayout(KDA_F32, {heads, tiny.q.shape(3)});
-  tiny.initial_state = Tensor();
-  tiny.cu_seqlens = NewTensor(KDA_I64, {largest.sequences() + 1});
-  for (int64_t n = 0; n <= largest.sequences(); ++n) {
-    reinterpret_cast<int64_t*>(tiny.cu_seqlens.data)[n] = n * largest.lengths[0];
-  }
-  DescribeOutputs(KDA_BF16, &tiny);
   for (const Implementation& implementation : which) {
-    const PlanInfo info = CreatePlan(tiny, implementation.options).Info();
+    const PlanInfo info = CreatePlan(shape, implementation.options).Info();
     workspace = std::max(workspace, static_cast<int64_t>(info.workspace_size));
   }
   return workspace + InputBytes({}, heads, largest.Tokens(), largest.sequences());
@@ -112,14 +102,14 @@ std::vector<Point> ReplayPart(const Part& part, double seconds,
                               const std::vector<Implementation>& which) {
   const Stopwatch watch;
   Progress progress(fmt::format("B = {}", part.batch));
-  Bench bench({}, DemoMeasure(), part.heads, part.batches, KDA_PREFILL);
+  Bench bench({}, DemoMeasure(), part.heads, part.batches, KDA_PREFILL, which, &progress);
   std::vector<Point> points;
   for (const Batch& batch : part.batches) {
     const double by_time = watch.Seconds() / seconds;
     if (by_time >= 1 && !points.empty()) break;
     const double by_count = double(points.size()) / double(part.batches.size());
     progress.Update(std::min(1.0, std::max(by_time, by_count)), batch.Describe());
-    std::vector<Measurement> measurements = bench.Run(batch, which);
+    std::vector<Measurement> measurements = bench.Run(batch, which, /*alone=*/false, &progress);
     points.push_back({batch, bench.verified(), std::move(measurements)});
   }
   return points;
@@ -178,6 +168,7 @@ int RunDemo(const DemoFlags& flags, const Context& context) {
   ExecutionFlags execution = flags.execution;
   execution.rungs = kRungs;
   const std::vector<Implementation> which = Implementations(execution, KDA_PREFILL);
+  BytesNeeded(Batch::Of(1, 1), kK3Heads, which);  // what cannot run is refused before all else
   PrintIntroduction(flags, which);
   const Stopwatch watch;
   const double cost = CostPerTokenHead(which);
@@ -193,6 +184,7 @@ int RunDemo(const DemoFlags& flags, const Context& context) {
     failures += ReportFailures(parts.back());
     all.insert(all.end(), parts.back().begin(), parts.back().end());
   }
+  fmt::print("Columns:\n{}\n", kReplayLegend);
   PrintSpeedups(parts);
   fmt::print(
       "\nVerified against fp64: {} (limit: relative error {:.0e}; above, the largest of each).\n",

@@ -74,7 +74,7 @@ bool MachineHas(int32_t isa) {
 // What would run for each instruction set, on a K3-like problem; nothing is run.
 Json Kernels() {
   Json kernels = Json::array();
-  Case problem = PackedCase(MakeInputs({}, 8, 128, 1), Batch::Of(1, 128));
+  Case problem = PackedCase(DescribeInputs({}, 8, 128, 1), Batch::Of(1, 128));
   DescribeOutputs(KDA_BF16, &problem);
   std::vector<int32_t> isas = {KDA_ISA_AUTO};
   for (int32_t i = 0; const kda_isa_info* info = kda_isa_row(i); ++i) isas.push_back(info->isa);
@@ -135,6 +135,7 @@ void PrintForPeople(const Json& kernels, const Json& manifest) {
                                                : "not on this machine");
   }
   fmt::print("\nThe ladder's rungs (kda ladder measures them):\n{}", RungsTable().Text());
+  fmt::print("kda tpu has one more, serial: optimized with the heads of a step in a loop.\n");
   fmt::print("\nMore: kda info --switches, kda info --limits, kda info --json\n");
 }
 
@@ -145,13 +146,13 @@ void AddInfo(CLI::App* app, Context* context) {
   CLI::App* command =
       app->add_subcommand("info", "CPU, instruction sets, what would run, limits, versions");
   command->footer(
-      "The environment variable KDA_MAX_ISA, the name of an instruction set, rules out those "
-      "after\n"
-      "it in the table, in every program that uses the library.\n"
+      "The environment variable KDA_MAX_ISA, the name of an instruction set of this architecture,\n"
+      "rules out those after it in the table, in every program that uses the library.\n"
       "Examples:\n"
       "  kda info\n"
       "  kda info --isas        the table of instruction sets, as markdown\n"
       "  kda info --limits      the validator's limits, as markdown\n"
+      "  kda info --switches    what each switch of --set and of the rungs does, as markdown\n"
       "  KDA_MAX_ISA=avx2 kda info");
   CLI::Option* isas =
       command->add_flag("--isas", flags->isas, "only the table of instruction sets, as markdown");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/error.h"
@@ -124,13 +125,13 @@ int RunLadder(LadderFlags* flags, const Context& context) {
   if (flags->heads == 0) flags->heads = kHeadlineHeads;
   flags->execution.rungs = RungNames();
   const std::vector<Implementation> which = Implementations(flags->execution, KDA_PREFILL);
-  Bench bench(flags->generator, flags->measure, flags->heads, {batch}, KDA_PREFILL);
+  std::optional<Progress> progress("ladder");
+  Bench bench(flags->generator, flags->measure, flags->heads, {batch}, KDA_PREFILL, which,
+              &*progress);
   Point point;
   point.batch = batch;
-  {
-    Progress progress("ladder");
-    point.measurements = bench.Run(batch, which, &progress);
-  }
+  point.measurements = bench.Run(batch, which, /*alone=*/true, &*progress);
+  progress.reset();
   point.verified = bench.verified();
   if (flags->json) {
     PrintJson(point, *flags, bench, context);

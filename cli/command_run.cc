@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/error.h"
 #include "cli/problem_flags.h"
+#include "cli/progress.h"
 #include "cli/safetensors.h"
 #include "cli/table.h"
 #include "cli/timing.h"
@@ -48,6 +50,8 @@ const char kFooter[] =
 
 void Run(RunFlags* flags, const Context& context) {
   CheckNotInput("--output", flags->output, flags->input);
+  std::optional<Progress> progress("run");
+  progress->Note("reading " + OneLine(flags->input));
   InputFile input = ReadInput(flags->input);
   Case& problem = input.problem;
   const FromFile from = TakeFromFile(flags->input, input.metadata, &flags->problem);
@@ -58,6 +62,7 @@ void Run(RunFlags* flags, const Context& context) {
       MakeOptions(flags->execution, flags->execution.rungs[0], flags->execution.isas[0]);
   const Plan plan = CreatePlan(problem, options);
   AllocateOutputs(&problem);
+  progress->Note("computing");
   const Stopwatch watch;
   Check(plan.Run(MakeArgs(problem)));
   const double milliseconds = watch.Milliseconds();
@@ -65,7 +70,9 @@ void Run(RunFlags* flags, const Context& context) {
   std::vector<std::pair<std::string, Tensor>> outputs = {{"o", problem.o},
                                                          {"final_state", problem.final_state}};
   if (problem.checkpoints.present()) outputs.emplace_back("checkpoints", problem.checkpoints);
+  progress->Note("writing " + OneLine(flags->output));
   WriteSafetensors("--output", flags->output, outputs, ToMetadata(flags->problem));
+  progress.reset();
   for (const std::string& note : Notes(flags->input, input, from)) {
     fmt::print(stderr, "kda run: note: {}\n", note);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/error.h"
@@ -44,16 +45,29 @@ const char kFooter[] =
 
 int Verify(VerifyFlags* flags, const Context& context) {
   if (!flags->input.empty()) CheckNotInput("--save-input", flags->save_input, flags->input);
-  FromFile from;
-  InputFile input = FileOrGenerated(flags->input, Batch::Of(flags->batch, flags->seqlen),
-                                    flags->heads, &flags->generator, &flags->problem, &from);
-  Case& problem = input.problem;
-  ApplyProblemFlags(flags->problem, &problem);
-  DescribeOutputs(OutputDtype(flags->problem, problem), &problem);
+  std::optional<Progress> progress("verify");
   const PlanOptions options =
       MakeOptions(flags->execution, flags->execution.rungs[0], flags->execution.isas[0]);
-  const Plan plan = CreatePlan(problem, options);
+  const auto plan_of = [&](Case* problem) {
+    ApplyProblemFlags(flags->problem, problem);
+    DescribeOutputs(OutputDtype(flags->problem, *problem), problem);
+    return CreatePlan(*problem, options);
+  };
+  const Batch batch = Batch::Of(flags->batch, flags->seqlen);
+  if (flags->input.empty()) {  // options are refused before a large problem's inputs are made
+    FillGenerator(&flags->problem, &flags->generator);
+    Case shape = PackedCase(
+        DescribeInputs(flags->generator, flags->heads, batch.Tokens(), batch.sequences()), batch);
+    plan_of(&shape);
+  }
+  FromFile from;
+  progress->Note(flags->input.empty() ? "making inputs" : "reading " + OneLine(flags->input));
+  InputFile input = FileOrGenerated(flags->input, batch, flags->heads, &flags->generator,
+                                    &flags->problem, &from, &*progress);
+  Case& problem = input.problem;
+  const Plan plan = plan_of(&problem);
   if (!flags->save_input.empty()) {
+    progress->Note("writing " + OneLine(flags->save_input));
     WriteSafetensors("--save-input", flags->save_input, InputTensors(problem),
                      ToMetadata(flags->problem));
   }
@@ -61,13 +75,11 @@ int Verify(VerifyFlags* flags, const Context& context) {
   FillNan(problem.o);
   if (!problem.slots.present()) FillNan(problem.final_state);
   FillNan(problem.checkpoints);
+  progress->Note("the run to be verified");
   Check(plan.Run(MakeArgs(problem)));
 
-  std::vector<Verdict> verdicts;
-  {
-    Progress progress("verify");
-    verdicts = VerifyAll(problem, &progress);
-  }
+  std::vector<Verdict> verdicts = VerifyAll(problem, &*progress);
+  progress.reset();
   for (Verdict& verdict : verdicts) {
     if (flags->tolerance > 0) verdict.limit = flags->tolerance;
   }

@@ -12,8 +12,11 @@
 
 namespace kda::cli {
 
-inline constexpr int kExitFailed = 1;    // a verification failed, or the machine could not do it
-inline constexpr int kExitArgument = 2;  // the caller asked for something that cannot be
+// A verification failed, or this machine cannot do what another could: it lacks the instruction set
+// (or KDA_MAX_ISA rules it out), the memory, the room to write.
+inline constexpr int kExitFailed = 1;
+// The caller asked for what no machine can do: an argument, an input file or KDA_MAX_ISA is wrong.
+inline constexpr int kExitArgument = 2;
 
 struct Error : std::runtime_error {
   Error(int code, const std::string& message) : std::runtime_error(message), exit_code(code) {}
@@ -39,12 +42,28 @@ inline std::string OneLine(std::string text) {
   return text;
 }
 
+// The library's words begin with the name of its argument; where that is an option of these commands,
+// with the option's: "--lower-bound: ..".
+inline std::string WithOption(const Status& status) {
+  for (const char* name : {"backend", "isa", "solver", "threads", "scale", "lower_bound", "mode",
+                           "gate", "state_order", "checkpoint_every"}) {
+    if (status.argument() != name) continue;
+    std::string option = name;
+    if (option == "mode") option = "decode";
+    if (option == "state_order") option = "state_layout";
+    for (char& c : option) c = c == '_' ? '-' : c;
+    return "--" + option + status.message().substr(status.argument().size());
+  }
+  return status.message();
+}
+
 // The library's refusals are the caller's arguments, but for those of the machine.
 inline void Check(const Status& status) {
   if (status.ok()) return;
-  const bool machine =
-      status.code() == KDA_ERROR_OUT_OF_MEMORY || status.code() == KDA_ERROR_INTERNAL;
-  throw Error(machine ? kExitFailed : kExitArgument, status.message());
+  const bool machine = status.code() == KDA_ERROR_OUT_OF_MEMORY ||
+                       status.code() == KDA_ERROR_INTERNAL ||
+                       status.code() == KDA_ERROR_UNAVAILABLE;
+  throw Error(machine ? kExitFailed : kExitArgument, WithOption(status));
 }
 
 }  // namespace kda::cli

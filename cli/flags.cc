@@ -113,7 +113,8 @@ void AddExecutionFlags(CLI::App* app, bool lists, ExecutionFlags* flags) {
   const std::string group = "How it is computed";
   const std::string more = lists ? "; several, with commas, are timed in turns" : "";
   const std::string isa_help =
-      "instruction set to force; one this machine lacks is an error. auto = the best one here, "
+      "instruction set to force; one this machine lacks is an error (exit code 1). auto = the best "
+      "one here, "
       "capped by the environment variable KDA_MAX_ISA" +
       more;
   const std::string rung_help =

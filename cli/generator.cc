@@ -6,7 +6,9 @@
 #include <functional>
 #include <thread>
 
+#include "cli/error.h"
 #include "cli/flags.h"
+#include "cli/progress.h"
 
 namespace kda::cli {
 namespace {
@@ -65,27 +67,34 @@ void StoreRow(const Tensor& tensor, int64_t row, const std::vector<float>& value
   }
 }
 
-// Fills each row (last dimension) of a dense tensor: fill(row, values).
-void FillRows(const Tensor& tensor, const std::function<void(int64_t, std::vector<float>*)>& fill) {
+// Fills each row (last dimension) of a dense tensor: fill(row, values). Between blocks of rows
+// `progress` is told.
+void FillRows(const Tensor& tensor, Progress* progress,
+              const std::function<void(int64_t, std::vector<float>*)>& fill) {
   const int64_t dim = tensor.shape(tensor.layout.rank - 1);
-  Parallel(tensor.Elements() / dim, [&](int64_t begin, int64_t end) {
-    std::vector<float> values(static_cast<size_t>(dim));
-    for (int64_t row = begin; row < end; ++row) {
-      fill(row, &values);
-      StoreRow(tensor, row, values);
-    }
-  });
+  const int64_t rows = tensor.Elements() / dim;
+  constexpr int64_t kBlock = int64_t{1} << 15;
+  for (int64_t first = 0; first < rows; first += kBlock) {
+    if (progress != nullptr) progress->Note("making inputs");
+    Parallel(std::min(kBlock, rows - first), [&](int64_t begin, int64_t end) {
+      std::vector<float> values(static_cast<size_t>(dim));
+      for (int64_t row = first + begin; row < first + end; ++row) {
+        fill(row, &values);
+        StoreRow(tensor, row, values);
+      }
+    });
+  }
 }
 
-void FillNormal(const Tensor& tensor, const Random& random, float factor) {
-  FillRows(tensor, [&](int64_t row, std::vector<float>* values) {
+void FillNormal(const Tensor& tensor, const Random& random, float factor, Progress* progress) {
+  FillRows(tensor, progress, [&](int64_t row, std::vector<float>* values) {
     int64_t index = row * static_cast<int64_t>(values->size());
     for (float& x : *values) x = factor * random.Normal(index++);
   });
 }
 
-void FillUnitRows(const Tensor& tensor, const Random& random) {
-  FillRows(tensor, [&](int64_t row, std::vector<float>* values) {
+void FillUnitRows(const Tensor& tensor, const Random& random, Progress* progress) {
+  FillRows(tensor, progress, [&](int64_t row, std::vector<float>* values) {
     int64_t index = row * static_cast<int64_t>(values->size());
     float sum = 0;
     for (float& x : *values) {
@@ -118,9 +127,9 @@ float RawGate(const GeneratorFlags& flags, float normal, float position) {
   return -9 + (flags.gate == "softplus" ? 11.0f : 12.0f) * position + 0.5f * normal;
 }
 
-void FillGate(const GeneratorFlags& flags, int64_t value_heads, Case* inputs) {
+void FillGate(const GeneratorFlags& flags, int64_t value_heads, Progress* progress, Case* inputs) {
   const Random random(flags.seed, kG), a_random(flags.seed, kALog);
-  FillRows(inputs->g, [&](int64_t row, std::vector<float>* values) {
+  FillRows(inputs->g, progress, [&](int64_t row, std::vector<float>* values) {
     const int64_t dim = static_cast<int64_t>(values->size());
     const double a = std::exp(ALog(flags, a_random, row % value_heads));
     for (int64_t d = 0; d < dim; ++d) {
@@ -131,8 +140,6 @@ void FillGate(const GeneratorFlags& flags, int64_t value_heads, Case* inputs) {
     }
   });
   if (flags.gate == "log") return;
-  inputs->A_log = NewTensor(KDA_F32, {value_heads});
-  inputs->dt_bias = NewTensor(KDA_F32, {value_heads, flags.dim_k});
   for (int64_t h = 0; h < value_heads; ++h) {
     StoreElement(inputs->A_log.data, KDA_F32, h, ALog(flags, a_random, h));
   }
@@ -176,26 +183,60 @@ std::vector<CLI::Option*> AddGeneratorFlags(CLI::App* app, bool semantics, Gener
   return options;
 }
 
-Case MakeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences) {
+namespace {
+
+// The library would name its tensors; here the options make them.
+void CheckSize(int64_t tokens, int64_t value_heads) {
+  for (int32_t i = 0; const kda_limit_info* limit = kda_limit(i); ++i) {
+    const std::string name = limit->name;
+    const auto max = static_cast<int64_t>(limit->max);
+    if (name == "tokens" && tokens > max) {
+      BadArgument("--batch, --seqlen, --lengths: {} tokens in all, must be at most {}", tokens,
+                  max);
+    }
+    if (name == "token_heads" && tokens * value_heads > max) {
+      BadArgument("--heads, --group: {} tokens x {} value heads are {}, must be at most {}", tokens,
+                  value_heads, tokens * value_heads, max);
+    }
+  }
+}
+
+}  // namespace
+
+Case DescribeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences) {
   const kda_dtype dtype = DtypeFromFlag(flags.dtype);
-  const int64_t value_heads = heads * flags.group;
+  const int64_t values = heads * flags.group;
+  CheckSize(tokens, values);
   Case inputs;
   inputs.gate = flags.gate == "bounded"    ? KDA_GATE_BOUNDED
                 : flags.gate == "softplus" ? KDA_GATE_SOFTPLUS
                                            : KDA_GATE_LOG;
   inputs.lower_bound = flags.gate == "bounded" ? -5 : 0;
   inputs.flags = flags.beta_logits ? KDA_FLAG_BETA_LOGITS : 0;
-  inputs.q = NewTensor(dtype, {1, tokens, heads, flags.dim_k});
-  inputs.k = NewTensor(dtype, {1, tokens, heads, flags.dim_k});
-  inputs.v = NewTensor(dtype, {1, tokens, value_heads, flags.dim_v});
-  inputs.g = NewTensor(DtypeFromFlag(flags.gate_dtype), {1, tokens, value_heads, flags.dim_k});
-  inputs.beta = NewTensor(KDA_F32, {1, tokens, value_heads});
-  inputs.initial_state = NewTensor(KDA_F32, {sequences, value_heads, flags.dim_k, flags.dim_v});
-  FillUnitRows(inputs.q, Random(flags.seed, kQ));
-  FillUnitRows(inputs.k, Random(flags.seed, kK));
-  FillNormal(inputs.v, Random(flags.seed, kV), 1);
-  FillNormal(inputs.initial_state, Random(flags.seed, kState), 0.1f);
-  FillGate(flags, value_heads, &inputs);
+  inputs.q.layout = DenseLayout(dtype, {1, tokens, heads, flags.dim_k});
+  inputs.k.layout = inputs.q.layout;
+  inputs.v.layout = DenseLayout(dtype, {1, tokens, values, flags.dim_v});
+  inputs.g.layout = DenseLayout(DtypeFromFlag(flags.gate_dtype), {1, tokens, values, flags.dim_k});
+  inputs.beta.layout = DenseLayout(KDA_F32, {1, tokens, values});
+  inputs.initial_state.layout = DenseLayout(KDA_F32, {sequences, values, flags.dim_k, flags.dim_v});
+  if (flags.gate == "log") return inputs;
+  inputs.A_log.layout = DenseLayout(KDA_F32, {values});
+  inputs.dt_bias.layout = DenseLayout(KDA_F32, {values, flags.dim_k});
+  return inputs;
+}
+
+Case MakeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences,
+                Progress* progress) {
+  Case inputs = DescribeInputs(flags, heads, tokens, sequences);
+  for (Tensor* tensor : {&inputs.q, &inputs.k, &inputs.v, &inputs.g, &inputs.beta, &inputs.A_log,
+                         &inputs.dt_bias, &inputs.initial_state}) {
+    if (tensor->layout.rank > 0) *tensor = NewTensor(tensor->layout);
+  }
+  FillUnitRows(inputs.q, Random(flags.seed, kQ), progress);
+  FillUnitRows(inputs.k, Random(flags.seed, kK), progress);
+  FillNormal(inputs.v, Random(flags.seed, kV), 1, progress);
+  FillNormal(inputs.initial_state, Random(flags.seed, kState), 0.1f, progress);
+  FillGate(flags, heads * flags.group, progress, &inputs);
   const Random beta(flags.seed, kBeta);
   for (int64_t i = 0; i < inputs.beta.Elements(); ++i) {
     const double x = beta.Normal(i);

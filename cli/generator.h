@@ -12,6 +12,8 @@
 
 namespace kda::cli {
 
+class Progress;
+
 struct GeneratorFlags {
   std::string gate = "bounded";
   std::string values = "mix";
@@ -26,8 +28,13 @@ struct GeneratorFlags {
 std::vector<CLI::Option*> AddGeneratorFlags(CLI::App* app, bool semantics, GeneratorFlags* flags);
 
 // Unit q and k rows, v ~ N(0, 1), a raw gate, beta in (0, 1) or its logits, A_log, dt_bias and a
-// non-zero fp32 initial state, for `tokens` packed tokens and `sequences` states.
-Case MakeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences);
+// non-zero fp32 initial state, for `tokens` packed tokens and `sequences` states. `progress`, where
+// given, is told.
+Case MakeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences,
+                Progress* progress = nullptr);
+// The same without memory: enough to make a plan of, so that options are refused before the inputs
+// of a large problem are made.
+Case DescribeInputs(const GeneratorFlags& flags, int64_t heads, int64_t tokens, int64_t sequences);
 
 // The first tokens and states of `inputs`, packed into the lengths of `batch`; shares memory,
 // outputs included.

@@ -134,7 +134,11 @@ int main(int argc, char** argv) {
       "Environment:\n"
       "  KDA_MAX_ISA=NAME              no instruction set beyond this one is used (kda info "
       "--isas)\n"
-      "Exit codes: 0 good, 1 a verification or the machine failed, 2 wrong arguments.");
+      "Exit codes:\n"
+      "  0  good\n"
+      "  1  a verification failed, or this machine cannot do it: it lacks the instruction set (or\n"
+      "     KDA_MAX_ISA rules it out), the memory, the room to write\n"
+      "  2  wrong arguments, input file or KDA_MAX_ISA: no machine could");
   app.set_version_flag("--version", std::string("kda ") + kda_version_string());
   app.require_subcommand(0, 1);
   kda::cli::AddInfo(&app, &context);

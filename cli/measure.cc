@@ -20,6 +20,17 @@ double TimedRun(const Plan& plan, const Args& args) {
   return milliseconds;
 }
 
+// Throws what making the plans would, on shapes alone.
+void CheckPlans(Case shape, const std::vector<Batch>& batches, kda_mode mode,
+                const std::vector<Implementation>& which) {
+  shape.mode = mode;
+  for (const Batch& batch : batches) {
+    Case problem = PackedCase(shape, batch);
+    DescribeOutputs(static_cast<kda_dtype>(problem.v.layout.dtype), &problem);
+    for (const Implementation& implementation : which) CreatePlan(problem, implementation.options);
+  }
+}
+
 }  // namespace
 
 void AddMeasureFlags(CLI::App* app, MeasureFlags* flags) {
@@ -70,13 +81,16 @@ std::vector<Implementation> Implementations(ExecutionFlags flags, kda_mode mode)
 }
 
 Bench::Bench(const GeneratorFlags& generator, const MeasureFlags& flags, int64_t heads,
-             const std::vector<Batch>& batches, kda_mode mode)
+             const std::vector<Batch>& batches, kda_mode mode,
+             const std::vector<Implementation>& which, Progress* progress)
     : flags_(flags) {
   int64_t tokens = 0, sequences = 0;
   for (const Batch& batch : batches) {
     tokens = std::max(tokens, batch.Tokens());
     sequences = std::max(sequences, batch.sequences());
   }
+  progress->Note("checking options");
+  CheckPlans(DescribeInputs(generator, heads, tokens, sequences), batches, mode, which);
   const int64_t bytes = InputBytes(generator, heads, tokens, sequences);
   const int64_t available = AvailableMemory();
   if (available > 0 && bytes > available) {
@@ -85,7 +99,7 @@ Bench::Bench(const GeneratorFlags& generator, const MeasureFlags& flags, int64_t
         "fewer --heads or a smaller --batch fit",
         tokens, heads, HumanCount(double(bytes)), HumanCount(double(available)));
   }
-  inputs_ = MakeInputs(generator, heads, tokens, sequences);
+  inputs_ = MakeInputs(generator, heads, tokens, sequences, progress);
   inputs_.mode = mode;
   DescribeOutputs(static_cast<kda_dtype>(inputs_.v.layout.dtype), &inputs_);
   inputs_.final_state.layout = inputs_.initial_state.layout;  // for every sequence of the largest
@@ -105,7 +119,8 @@ void Bench::PrepareWorkspace(int64_t bytes) {
 }
 
 double Bench::VerifyAndWarm(const Case& problem, const Plan& plan, const Args& args,
-                            const Sample& sample, Measurement* m) const {
+                            const Sample& sample, Progress* progress, Measurement* m) const {
+  progress->Note("verifying " + m->label);
   // Poison: a result that was never written cannot pass.
   FillNan(problem.o);
   FillNan(problem.final_state);
@@ -115,12 +130,15 @@ double Bench::VerifyAndWarm(const Case& problem, const Plan& plan, const Args& a
                           [](const Verdict& verdict) { return verdict.Passed(); });
   if (!m->passed) return 0;
   m->warmup = flags_.warmup > 0 ? flags_.warmup : last < 500 ? 2 : 1;
-  for (int64_t w = 1; w < m->warmup; ++w) last = TimedRun(plan, args);
+  for (int64_t w = 1; w < m->warmup; ++w) {
+    progress->Note("warming up " + m->label);
+    last = TimedRun(plan, args);
+  }
   return last;
 }
 
 std::vector<Measurement> Bench::Run(const Batch& batch, const std::vector<Implementation>& which,
-                                    Progress* progress) {
+                                    bool alone, Progress* progress) {
   const Case problem = PackedCase(inputs_, batch);
   std::vector<Plan> plans;
   int64_t workspace_bytes = 0;
@@ -129,10 +147,11 @@ std::vector<Measurement> Bench::Run(const Batch& batch, const std::vector<Implem
     workspace_bytes =
         std::max(workspace_bytes, static_cast<int64_t>(plans.back().Info().workspace_size));
   }
+  progress->Note("workspace");
   PrepareWorkspace(workspace_bytes);
-  const Sample sample(problem, flags_.verify_budget);
+  const Sample sample(problem, flags_.verify_budget, progress);
   verified_ = sample.Describe();
-  if (!pin_tried_) pinned_ = PinThreads();
+  if (!pin_tried_) pinned_ = PinThreads(progress->watcher());
   pin_tried_ = true;
 
   Args args = MakeArgs(problem);
@@ -147,7 +166,7 @@ std::vector<Measurement> Bench::Run(const Batch& batch, const std::vector<Implem
     m.isa = which[i].isa;
     m.label = which[i].label;
     m.ran = RanJson(plans[i]);
-    round += VerifyAndWarm(problem, plans[i], args, sample, &m);
+    round += VerifyAndWarm(problem, plans[i], args, sample, progress, &m);
     if (m.passed) timed.push_back(i);
   }
   int64_t repeat = flags_.repeat;
@@ -156,8 +175,11 @@ std::vector<Measurement> Bench::Run(const Batch& batch, const std::vector<Implem
     repeat = std::clamp(static_cast<int64_t>(std::min(fit, 1e9)), flags_.auto_min, flags_.auto_max);
   }
   for (int64_t r = 0; r < repeat; ++r) {
-    if (progress != nullptr) {
-      progress->Update(double(r) / double(repeat), fmt::format("turn {} of {}", r + 1, repeat));
+    const std::string turn = fmt::format("turn {} of {}", r + 1, repeat);
+    if (alone) {
+      progress->Update(double(r) / double(repeat), turn);
+    } else {
+      progress->Note(turn);
     }
     for (const size_t i : timed) measurements[i].samples.push_back(TimedRun(plans[i], args));
   }

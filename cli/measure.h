@@ -49,14 +49,16 @@ struct Measurement {
 // Inputs, outputs and workspace for the largest problem of a workload, shared by all of them.
 class Bench {
  public:
-  // Throws Error where the memory is not there.
+  // Throws Error where an implementation cannot run a batch, before any input is made, and where the
+  // memory is not there.
   Bench(const GeneratorFlags& generator, const MeasureFlags& flags, int64_t heads,
-        const std::vector<Batch>& batches, kda_mode mode);
+        const std::vector<Batch>& batches, kda_mode mode, const std::vector<Implementation>& which,
+        Progress* progress);
 
   // Verifies each implementation, then times them alternately. Measurements as implementations.
-  // `progress`, where given, follows this one problem.
+  // `alone`: the progress is that of this one problem.
   std::vector<Measurement> Run(const Batch& batch, const std::vector<Implementation>& which,
-                               Progress* progress = nullptr);
+                               bool alone, Progress* progress);
   // Median time from a zero state over that from the random one, alternating.
   double ZeroStateRatio(const Batch& batch, const Implementation& implementation);
 
@@ -67,7 +69,7 @@ class Bench {
   void PrepareWorkspace(int64_t bytes);
   // Runs once on poisoned outputs, checks them and warms up. Returns the time of the last run.
   double VerifyAndWarm(const Case& problem, const Plan& plan, const Args& args,
-                       const Sample& sample, Measurement* measurement) const;
+                       const Sample& sample, Progress* progress, Measurement* measurement) const;
 
   MeasureFlags flags_;
   Case inputs_;

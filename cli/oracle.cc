@@ -96,7 +96,7 @@ std::vector<Verdict> VerifyAll(const Case& problem, Progress* progress) {
   return verdicts;
 }
 
-Sample::Sample(const Case& problem, int64_t budget) {
+Sample::Sample(const Case& problem, int64_t budget, Progress* progress) {
   const std::vector<Span> spans = Spans(problem);
   const int64_t sequences = static_cast<int64_t>(spans.size());
   const int64_t heads = problem.heads();
@@ -108,6 +108,7 @@ Sample::Sample(const Case& problem, int64_t budget) {
     const int64_t left = budget - token_heads_;
     if (length > left && !pieces_.empty()) continue;  // a later sequence may be shorter
     const int64_t tokens = std::min(length, left);
+    progress->Note("oracle (fp64, token by token)");
     const Case slice = HeadSlice(SequenceSlice(problem, n, tokens), h, 1);
     const Case oracle = WithOracleOutputs(slice);
     Check(CreatePlan(oracle, OracleOptions()).Run(MakeArgs(oracle)));

@@ -33,7 +33,7 @@ class Sample {
  public:
   // Checks (sequence, head) pairs, first and last of both foremost, until `budget` token-heads are
   // spent; a sequence longer than that is checked over its first tokens, and its final state not.
-  Sample(const Case& problem, int64_t budget);
+  Sample(const Case& problem, int64_t budget, Progress* progress);
 
   // Of o and final_state, against outputs that lie as in the problem.
   std::vector<Verdict> Compare(const Case& problem) const;

@@ -115,7 +115,10 @@ void AddProblemFlags(CLI::App* app, const std::string& gate_default, ProblemFlag
                       gate_default)
       ->check(OneOf(kGates))
       ->group(group);
-  app->add_option("--lower-bound", flags->lower_bound, "of the bounded gate (default: -5)")
+  app->add_option("--lower-bound", flags->lower_bound,
+                  "of the bounded gate: the log-decay of a token, a natural logarithm, lies "
+                  "between this and 0 "
+                  "(default: -5)")
       ->check(FiniteNumber())
       ->group(group);
   AddSwitch(app, "beta-logits", "beta is a logit: sigmoid(beta) is used", &flags->beta_logits);
@@ -224,18 +227,23 @@ void FillDefaults(const std::string& gate, ProblemFlags* flags) {
   if (!flags->state_layout) flags->state_layout = "kv";
 }
 
+void FillGenerator(ProblemFlags* flags, GeneratorFlags* generator) {
+  FillDefaults("bounded", flags);
+  generator->gate = *flags->gate;
+  generator->beta_logits = *flags->beta_logits;
+}
+
 InputFile FileOrGenerated(const std::string& path, const Batch& batch, int64_t heads,
-                          GeneratorFlags* generator, ProblemFlags* flags, FromFile* from) {
+                          GeneratorFlags* generator, ProblemFlags* flags, FromFile* from,
+                          Progress* progress) {
   if (!path.empty()) {
     InputFile input = ReadInput(path);
     *from = TakeFromFile(path, input.metadata, flags);
     FillDefaults("log", flags);
     return input;
   }
-  FillDefaults("bounded", flags);
-  generator->gate = *flags->gate;
-  generator->beta_logits = *flags->beta_logits;
-  const Case inputs = MakeInputs(*generator, heads, batch.Tokens(), batch.sequences());
+  FillGenerator(flags, generator);
+  const Case inputs = MakeInputs(*generator, heads, batch.Tokens(), batch.sequences(), progress);
   return {PackedCase(inputs, batch), {}, {}};
 }
 

@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <fmt/format.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,15 +9,41 @@
 #include <utility>
 
 namespace kda::cli {
+namespace {
+
+constexpr double kFirst = 2;                           // seconds before anything is said
+constexpr double kOnTerminal = 0.2, kElsewhere = 5.0;  // between two lines
+
+}  // namespace
 
 Progress::Progress(std::string task)
     : task_(std::move(task)),
       terminal_(isatty(STDERR_FILENO) != 0),
       start_(Clock::now()),
-      shown_(start_) {}
+      shown_(start_) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  thread_ = std::thread([this] { Watch(); });
+  changed_.wait(lock, [this] { return watcher_id_ != 0; });
+}
 
 Progress::~Progress() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
   if (line_open_) fmt::print(stderr, "\r\033[K");
+}
+
+void Progress::Watch() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  watcher_id_ = static_cast<pid_t>(syscall(SYS_gettid));
+  changed_.notify_all();
+  const auto first =
+      start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kFirst));
+  if (changed_.wait_until(lock, first, [this] { return over_; }) || any_shown_) return;
+  Show();
 }
 
 double Progress::Elapsed() const {
@@ -24,15 +51,18 @@ double Progress::Elapsed() const {
 }
 
 bool Progress::Due() {
-  const Clock::time_point time = Clock::now();
-  const double since = std::chrono::duration<double>(time - shown_).count();
-  if (Elapsed() < 2 || since < (terminal_ ? 0.2 : 5.0)) return false;
-  shown_ = time;
-  return true;
+  if (!any_shown_) return Elapsed() >= kFirst;
+  const double since = std::chrono::duration<double>(Clock::now() - shown_).count();
+  return since >= (terminal_ ? kOnTerminal : kElsewhere);
 }
 
-void Progress::Show(const std::string& text) {
-  const std::string line = fmt::format("{}: {}", task_, text);
+void Progress::Show() {
+  const double elapsed = Elapsed();
+  const std::string left =
+      ends_ < 0 ? "" : fmt::format(", about {:.0f} s left", std::max(0.0, ends_ - elapsed));
+  const std::string what = now_ + (now_.empty() || part_.empty() ? "" : ": ") + part_;
+  const std::string line = fmt::format("{}: {}{:.0f} s{}{}{}", task_, done_text_, elapsed, left,
+                                       what.empty() ? "" : "  ", what);
   if (terminal_) {
     fmt::print(stderr, "\r\033[K{}", line);
     line_open_ = true;
@@ -40,39 +70,56 @@ void Progress::Show(const std::string& text) {
     fmt::print(stderr, "{}\n", line);
   }
   std::fflush(stderr);
+  shown_ = Clock::now();
+  any_shown_ = true;
+}
+
+void Progress::Set(const std::string& done, double left, const std::string& now) {
+  done_text_ = done;
+  ends_ = left < 0 ? -1 : Elapsed() + left;
+  now_ = now;
+  part_.clear();
+  if (Due()) Show();
 }
 
 void Progress::Tick(const std::string& now) {
-  if (Due()) Show(fmt::format("{:.0f} s  {}", Elapsed(), now));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Set("", -1, now);
+}
+
+void Progress::Note(const std::string& part) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  part_ = part;
+  if (Due()) Show();
 }
 
 void Progress::Step(int64_t done, int64_t count, const std::string& now) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const double elapsed = Elapsed();
   if (done > done_) {
     done_ = done;
     done_at_ = elapsed;
   }
-  if (!Due()) return;
-  std::string left;
+  double left = -1;
   if (done > 0) {
     // The one at hand may take longer than those before: it never has less than nothing left.
     const double each = done_at_ / static_cast<double>(done);
     const double at_hand = std::max(0.0, each - (elapsed - done_at_));
-    left =
-        fmt::format(", about {:.0f} s left",
-                    at_hand + each * static_cast<double>(std::max<int64_t>(0, count - done - 1)));
+    left = at_hand + each * static_cast<double>(std::max<int64_t>(0, count - done - 1));
   }
-  Show(fmt::format("{} of {} done, {:.0f} s{}  {}", done, count, elapsed, left, now));
+  Set(fmt::format("{} of {} done, ", done, count), left, now);
 }
 
 void Progress::Update(double fraction, const std::string& now) {
-  if (!Due()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
   const double elapsed = Elapsed();
-  std::string left;
-  if (fraction > 0.005) {
-    left = fmt::format(", about {:.0f} s left", elapsed / fraction * (1 - fraction));
+  if (begun_at_ < 0) {
+    begun_at_ = elapsed;
+    begun_from_ = fraction;
   }
-  Show(fmt::format("{:3.0f} %, {:.0f} s{}  {}", 100 * fraction, elapsed, left, now));
+  const double made = fraction - begun_from_;
+  const double left = made > 0.005 ? (elapsed - begun_at_) / made * (1 - fraction) : -1;
+  Set(fmt::format("{:3.0f} %, ", 100 * fraction), left, now);
 }
 
 }  // namespace kda::cli

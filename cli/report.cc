@@ -79,6 +79,15 @@ std::string PointsTable(const std::vector<Point>& points, int64_t value_heads) {
   return table.Text();
 }
 
+const char kReplayLegend[] =
+    "  median, p10, p90  of the batches' times, each the median of its runs; total: their sum\n"
+    "  tokens/s          tokens of the prompts in that total, all heads computed\n"
+    "  padded tokens/s   the same with each prompt counted as whole chunks of 64 tokens, as "
+    "kernels\n"
+    "                    count that compute a short prompt like one of 64\n"
+    "  max error         largest |o - fp64| of any element checked\n"
+    "  rel error         largest ||o - fp64|| / ||fp64|| of a batch (Frobenius)\n";
+
 std::string ReplayTable(int64_t batch, const std::vector<Point>& points) {
   if (points.empty()) return "";
   Table table({"B", "rung", "isa", "batches", "median", "p10", "p90", "total", "tokens/s",

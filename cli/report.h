@@ -26,6 +26,7 @@ std::string PointsTable(const std::vector<Point>& points, int64_t value_heads);
 // Batches replayed one after another: for each implementation the spread over batches of the median
 // time of one, the sum, and tokens per second of the real and of the padded tokens.
 std::string ReplayTable(int64_t batch, const std::vector<Point>& points);
+extern const char kReplayLegend[];  // what its columns are, a line each
 Json ReplayJson(int64_t batch, const std::vector<Point>& points);
 
 // One line for each distinct thing that ran: "optimized: cpu, avx512, ...".

@@ -80,8 +80,9 @@ Tensor NewTensor(kda_dtype dtype, const std::vector<int64_t>& shape) {
 
 Tensor Slice(const Tensor& tensor, int dimension, int64_t start, int64_t count) {
   Tensor slice = tensor;
-  if (!tensor.present()) return slice;
+  if (tensor.layout.rank == 0) return slice;
   slice.layout.shape[dimension] = count;
+  if (!tensor.present()) return slice;  // a description without memory
   slice.data += start * tensor.layout.stride[dimension] * DtypeSize(tensor.layout.dtype);
   return slice;
 }

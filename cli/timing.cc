@@ -58,12 +58,13 @@ double GeometricMean(const std::vector<double>& values) {
   return values.empty() ? 0 : std::exp(sum / static_cast<double>(values.size()));
 }
 
-bool PinThreads() {
+bool PinThreads(pid_t idle) {
   const std::vector<int> processors = Processors();
   std::vector<pid_t> threads;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    threads.push_back(static_cast<pid_t>(std::stol(entry.path().filename().string())));
+    const auto thread = static_cast<pid_t>(std::stol(entry.path().filename().string()));
+    if (thread != idle) threads.push_back(thread);
   }
   if (threads.empty() || threads.size() > processors.size()) return false;
   std::sort(threads.begin(), threads.end());

@@ -2,6 +2,8 @@
 #ifndef KDA_CLI_TIMING_H_
 #define KDA_CLI_TIMING_H_
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <vector>
@@ -31,8 +33,9 @@ double GeometricMean(const std::vector<double>& values);
 
 // Gives each thread of this process its own processor, those of other physical cores first, so that
 // the scheduler moves none during a measurement. Returns false, changing nothing, where there are
-// more threads than processors. Call when the library's threads exist.
-bool PinThreads();
+// more threads than processors. Call when the library's threads exist. `idle`: a thread that computes
+// nothing and is left where it is; 0: none.
+bool PinThreads(pid_t idle);
 
 int64_t AvailableMemory();  // bytes that can be allocated without swapping; 0: unknown
 

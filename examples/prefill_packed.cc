@@ -31,7 +31,7 @@ int main() {
   kda::Plan plan;
   kda::Status status = kda::Plan::Create(problem, kda::Options(), &plan);
   if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", status.argument().c_str(), status.message().c_str());
+    std::fprintf(stderr, "%s\n", status.message().c_str());
     return 1;
   }
   std::printf("%s\n", plan.Describe().c_str());
@@ -56,7 +56,7 @@ int main() {
   args.checkpoints = checkpoints.data();
   status = plan.Run(args);
   if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", status.argument().c_str(), status.message().c_str());
+    std::fprintf(stderr, "%s\n", status.message().c_str());
     return 1;
   }
   for (int64_t row = 0; row < rows; ++row) {

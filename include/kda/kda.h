@@ -60,7 +60,8 @@ typedef enum kda_status {
   KDA_ERROR_WORKSPACE = 14,   /* the workspace is too small, misaligned or missing */
   KDA_ERROR_ALIAS = 15,       /* buffers overlap in a way that is not allowed */
   KDA_ERROR_OUT_OF_MEMORY = 16,
-  KDA_ERROR_INTERNAL = 17 /* a fault of the library itself */
+  KDA_ERROR_INTERNAL = 17, /* a fault of the library itself */
+  KDA_ERROR_ALIGNMENT = 18 /* an address is no multiple of the size of the elements there */
 } kda_status;
 
 typedef enum kda_dtype {
@@ -102,8 +103,8 @@ typedef enum kda_backend {
 } kda_backend;
 
 typedef enum kda_isa {
-  KDA_ISA_AUTO = 0,     /* the best one here, capped by the environment variable KDA_MAX_ISA (the
-                           name of one; anything else is an error) */
+  KDA_ISA_AUTO = 0,     /* the best one here, capped by the environment variable KDA_MAX_ISA (a name
+                           of this architecture; anything else is an error) */
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
   KDA_ISA_AVX512 = 3,   /* AVX-512 F, BW, DQ, VL; fp32 products, as the two above */
@@ -145,7 +146,8 @@ typedef struct kda_tensor {
   int64_t stride[KDA_MAX_RANK];
 } kda_tensor;
 
-/* Whole numbers on the host, read while the plan is made and not kept. data NULL: absent. */
+/* Whole numbers on the host, at any address (they need not be aligned), read while the plan is made
+ * and not kept. data NULL: absent. */
 typedef struct kda_index {
   const void *data;
   int32_t dtype; /* KDA_I32 or KDA_I64 */
@@ -237,8 +239,9 @@ typedef struct kda_options {
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-/* Pointers in the shapes of the problem, aligned to their element; those of absent tensors are
- * ignored. What is written (o, final_state, checkpoints, workspace) must not overlap anything else,
+/* Pointers in the shapes of the problem. Each must be a multiple of the size of its elements (else
+ * KDA_ERROR_ALIGNMENT); more alignment is not needed. Those of absent tensors and of tensors without
+ * an element are ignored. What is written (o, final_state, checkpoints, workspace) must not overlap anything else,
  * from its first byte to its last, gaps between strides included; final_state may be initial_state. */
 typedef struct kda_args {
   size_t struct_size;

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "core/plan.h"
 
@@ -52,14 +53,24 @@ static_assert(InOrder(), "rows are found by their index");
 
 const kda_limit_info& LimitOf(Limit limit) { return kLimits[static_cast<size_t>(limit)].info; }
 
+namespace {
+
+// What a message says is out of range: a message begins with the argument, and names no other thing
+// where the argument itself is the number.
+const char* NameIn(const char* argument, const kda_limit_info& info) {
+  return std::strcmp(argument, info.name) == 0 ? "value" : info.name;
+}
+
+}  // namespace
+
 kda_status CheckLimit(Limit limit, int64_t value, const char* argument, kda_status code,
                       kda_error* error) {
   const kda_limit_info& info = LimitOf(limit);
   const auto min = static_cast<int64_t>(info.min), max = static_cast<int64_t>(info.max);
   if (value >= min && value <= max) return KDA_OK;
   return Fail(error, code, argument,
-              "%s is %" PRId64 ", must be from %" PRId64 " to %" PRId64 " (%s)", info.name, value,
-              min, max, info.note);
+              "%s is %" PRId64 ", must be from %" PRId64 " to %" PRId64 " (%s)",
+              NameIn(argument, info), value, min, max, info.note);
 }
 
 namespace {
@@ -81,7 +92,7 @@ kda_status CheckLimit(Limit limit, double value, const char* argument, kda_statu
                       kda_error* error) {
   const kda_limit_info& info = LimitOf(limit);
   if (value >= info.min && value <= info.max) return KDA_OK;
-  return Fail(error, code, argument, "%s is %s, must be from %s to %s (%s)", info.name,
+  return Fail(error, code, argument, "%s is %s, must be from %s to %s (%s)", NameIn(argument, info),
               Number(value).text, Number(info.min).text, Number(info.max).text, info.note);
 }
 

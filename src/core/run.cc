@@ -17,7 +17,8 @@ constexpr StructRule kArgsRule = {"args", offsetof(kda_args, workspace), sizeof(
 struct Span {
   const char* name;
   const void* data;
-  int64_t bytes;  // 0: absent or empty
+  int64_t bytes;      // 0: absent or empty
+  int64_t alignment;  // bytes of an element
   bool written;
 
   uintptr_t begin() const { return reinterpret_cast<uintptr_t>(data); }
@@ -31,18 +32,16 @@ struct Spans {
 };
 
 Spans SpansOf(const Problem& p, const kda_args& a) {
-  return {{{"q", a.q, ExtentBytes(p.q), false},
-           {"k", a.k, ExtentBytes(p.k), false},
-           {"v", a.v, ExtentBytes(p.v), false},
-           {"g", a.g, ExtentBytes(p.g), false},
-           {"beta", a.beta, ExtentBytes(p.beta), false},
-           {"A_log", a.A_log, ExtentBytes(p.A_log), false},
-           {"dt_bias", a.dt_bias, ExtentBytes(p.dt_bias), false},
-           {"initial_state", a.initial_state, ExtentBytes(p.initial_state), false},
-           {"o", a.o, ExtentBytes(p.o), true},
-           {"final_state", a.final_state, ExtentBytes(p.final_state), true},
-           {"checkpoints", a.checkpoints, ExtentBytes(p.checkpoints), true},
-           {"workspace", nullptr, 0, true}}};
+  const auto span = [](const char* name, const kda_tensor& tensor, const void* data, bool written) {
+    return Span{name, data, ExtentBytes(tensor), SizeOfDtype(tensor.dtype), written};
+  };
+  return {{span("q", p.q, a.q, false), span("k", p.k, a.k, false), span("v", p.v, a.v, false),
+           span("g", p.g, a.g, false), span("beta", p.beta, a.beta, false),
+           span("A_log", p.A_log, a.A_log, false), span("dt_bias", p.dt_bias, a.dt_bias, false),
+           span("initial_state", p.initial_state, a.initial_state, false),
+           span("o", p.o, a.o, true), span("final_state", p.final_state, a.final_state, true),
+           span("checkpoints", p.checkpoints, a.checkpoints, true),
+           Span{"workspace", nullptr, 0, 1, true}}};
 }
 
 kda_status CheckPointers(const Spans& spans, kda_error* error) {
@@ -52,6 +51,11 @@ kda_status CheckPointers(const Spans& spans, kda_error* error) {
     if (span.data == nullptr) {
       return Fail(error, KDA_ERROR_NULL_POINTER, span.name,
                   "is NULL, must point to %" PRId64 " bytes", span.bytes);
+    }
+    if (span.begin() % static_cast<uintptr_t>(span.alignment) != 0) {
+      return Fail(error, KDA_ERROR_ALIGNMENT, span.name,
+                  "address is %p, must be a multiple of %" PRId64 ", the size of an element",
+                  span.data, span.alignment);
     }
     if (span.end() < span.begin()) {
       return Fail(error, KDA_ERROR_OVERFLOW, span.name,
@@ -83,7 +87,8 @@ kda_status CheckWorkspace(const kda_plan& plan, const kda_args& args, Span* span
     return Fail(error, KDA_ERROR_WORKSPACE, "workspace", "address is %p, must be a multiple of %d",
                 args.workspace, static_cast<int>(kWorkspaceAlignment));
   }
-  *span = {"workspace", args.workspace, static_cast<int64_t>(plan.workspace_size), true};
+  *span = {"workspace", args.workspace, static_cast<int64_t>(plan.workspace_size),
+           kWorkspaceAlignment, true};
   return KDA_OK;
 }
 

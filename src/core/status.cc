@@ -13,10 +13,10 @@ const char* NameOf(const char* const (&names)[kCount], int32_t value) {
 }
 
 constexpr const char* kStatusNames[] = {
-    "ok",     "null_pointer", "struct_size", "enum",  "dtype",         "shape",
-    "stride", "overflow",     "cu_seqlens",  "slot",  "gate",          "checkpoint",
-    "option", "unavailable",  "workspace",   "alias", "out_of_memory", "internal"};
-static_assert(sizeof kStatusNames / sizeof kStatusNames[0] == KDA_ERROR_INTERNAL + 1);
+    "ok",        "null_pointer", "struct_size",   "enum",     "dtype",      "shape",  "stride",
+    "overflow",  "cu_seqlens",   "slot",          "gate",     "checkpoint", "option", "unavailable",
+    "workspace", "alias",        "out_of_memory", "internal", "alignment"};
+static_assert(sizeof kStatusNames / sizeof kStatusNames[0] == KDA_ERROR_ALIGNMENT + 1);
 constexpr const char* kDtypeNames[] = {nullptr, "f32", "bf16", "f16", "i32", "i64"};
 constexpr const char* kSolverNames[] = {"auto", "substitution", "block", "neumann64"};
 constexpr const char* kBackendNames[] = {"auto", "cpu", "reference"};

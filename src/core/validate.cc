@@ -159,7 +159,7 @@ kda_status CheckGate(const kda_problem& in, Problem* p, kda_error* error) {
   if (p->gate != KDA_GATE_BOUNDED) return KDA_OK;
   if (in.lower_bound == 1) {
     return Fail(error, KDA_ERROR_GATE, "lower_bound",
-                "lower_bound must be set, from %g to %g: it is 1, as kda_problem_init leaves it "
+                "must be set, from %g to %g: it is 1, as kda_problem_init leaves it "
                 "(-5: Kimi K3)",
                 LimitOf(Limit::kLowerBound).min, LimitOf(Limit::kLowerBound).max);
   }

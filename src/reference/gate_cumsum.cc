@@ -1,4 +1,9 @@
-//   G[i,c] = sum_{r <= i} g2[r,c]
+// Stage 1, gate_cumsum: the cumulative gate of a chunk.
+//
+//   G[i] = g[0] + .. + g[i]      g: log-decay of a token      [rows, K]
+//
+// fp64. A decay e^(G[i] - G[j]) is formed from the gates between (DecayOver), not from G: -inf - -inf
+// is no number.
 #include <cmath>
 
 #include "reference/stages.h"
@@ -7,7 +12,7 @@ namespace kda::reference {
 
 Matrix GateCumsum(const Chunk& chunk) {
   const int64_t dim_k = chunk.dims.dim_k;
-  Matrix G(chunk.g2);
+  Matrix G(chunk.g);
   for (int64_t i = 1; i < chunk.rows; ++i) {
     for (int64_t c = 0; c < dim_k; ++c) G[i * dim_k + c] += G[(i - 1) * dim_k + c];
   }
@@ -16,8 +21,8 @@ Matrix GateCumsum(const Chunk& chunk) {
 
 double DecayOver(const Chunk& chunk, int64_t first, int64_t last, int64_t channel) {
   double sum = 0;
-  for (int64_t r = first; r <= last; ++r) sum += chunk.g2[r * chunk.dims.dim_k + channel];
-  return std::exp2(sum);
+  for (int64_t r = first; r <= last; ++r) sum += chunk.g[r * chunk.dims.dim_k + channel];
+  return std::exp(sum);
 }
 
 }  // namespace kda::reference

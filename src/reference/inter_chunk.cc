@@ -1,4 +1,9 @@
-//   v_new = u - w S      S <- 2^G[last] S + kg^T v_new
+// Stage 3, inter_chunk: what the tokens really write, and the state after the chunk.
+//
+//   v_new = u - w S = (I + L)^-1 beta (v - (k e^G) S)       [rows, V]
+//   S    <- e^G[last] S + kg^T v_new                        [K, V]
+//
+// fp64 (u, w, kg: intra_chunk).
 #include "reference/stages.h"
 
 namespace kda::reference {

@@ -1,7 +1,14 @@
-//   Aqk[i,j] = scale sum_c q[i,c] k[j,c] 2^(G[i,c] - G[j,c])      j <= i
-//   L[i,j]   = beta[i] sum_c k[i,c] k[j,c] 2^(G[i,c] - G[j,c])    j <  i
-//   u = (I + L)^-1 (beta v)     w = (I + L)^-1 (beta k 2^G)     kg[j] = k[j] 2^(G[last] - G[j])
-// The inverse is applied by forward substitution, row by row.
+// Stage 2, intra_chunk: what the tokens of one chunk mean to each other, solved.
+//
+//   Aqk[i,j] = sum_c q[i,c] k[j,c] e^(G[i,c] - G[j,c])            j <= i    [rows, rows]
+//   L[i,j]   = beta[i] sum_c k[i,c] k[j,c] e^(G[i,c] - G[j,c])    j <  i    [rows, rows]
+//   u        = (I + L)^-1 beta v                                            [rows, V]
+//   w        = (I + L)^-1 beta k e^G                                        [rows, K]
+//   kg[j]    = k[j] e^(G[last] - G[j])                                      [rows, K]
+//
+// fp64 (G: gate_cumsum; `scale` is applied to the output). The inverse is applied by forward
+// substitution, row by row. The kernels of src/cpu solve for v_new at once, of which u and w are the
+// parts without and with the state.
 #include "reference/stages.h"
 
 namespace kda::reference {
@@ -17,7 +24,7 @@ void FillPairs(const Chunk& chunk, IntraChunk* out) {
         qk += chunk.q[i * dim_k + c] * decayed;
         kk += chunk.k[i * dim_k + c] * decayed;
       }
-      out->Aqk[i * rows + j] = chunk.scale * qk;
+      out->Aqk[i * rows + j] = qk;
       if (j < i) out->L[i * rows + j] = chunk.beta[i] * kk;
     }
   }

@@ -1,10 +1,16 @@
 // One fp64 oracle per stage of the chunked form, for tests of the kernels' stages. Per head and
-// chunk of `rows` tokens; matrices row-major; G in base 2.
+// chunk of `rows` tokens; everything in fp64, matrices row-major. The equations are those of
+// docs/algorithm.md; each file opens with its own. g is the log-decay of a token (natural logarithm),
+// G its cumulative sum within the chunk, row i included:
 //
-//   Aqk[i,j] = scale sum_c q[i,c] k[j,c] 2^(G[i,c] - G[j,c])      j <= i, else 0
-//   L[i,j]   = beta[i] sum_c k[i,c] k[j,c] 2^(G[i,c] - G[j,c])    j <  i, else 0
-//   u = (I + L)^-1 (beta v)     w = (I + L)^-1 (beta k 2^G)     kg[j] = k[j] 2^(G[last] - G[j])
-//   v_new = u - w S             o = scale (q 2^G) S + Aqk v_new     S <- 2^G[last] S + kg^T v_new
+//   G[i]     = g[0] + .. + g[i]                                                     [rows, K]
+//   Aqk[i,j] = sum_c q[i,c] k[j,c] e^(G[i,c] - G[j,c])            j <= i, else 0    [rows, rows]
+//   L[i,j]   = beta[i] sum_c k[i,c] k[j,c] e^(G[i,c] - G[j,c])    j <  i, else 0    [rows, rows]
+//   u        = (I + L)^-1 beta v                                                    [rows, V]
+//   w        = (I + L)^-1 beta k e^G                                                [rows, K]
+//   v_new    = u - w S                                                              [rows, V]
+//   o        = scale ((q e^G) S + Aqk v_new)                                        [rows, V]
+//   S       <- e^G[last] S + kg^T v_new,   kg[j] = k[j] e^(G[last] - G[j])          [K, V]
 //
 // G[i] - G[j] is formed as the sum of the gates of rows j + 1 .. i: a gate of -inf, whose prefix
 // sums differ by NaN, then means what it says.
@@ -27,11 +33,11 @@ struct Chunk {
   double scale = 1;
   Matrix q, k;  // [rows, dim_k]
   Matrix v;     // [rows, dim_v]
-  Matrix g2;    // [rows, dim_k] log2 of each token's decay
+  Matrix g;     // [rows, dim_k] log-decay of each token
   Matrix beta;  // [rows]
 };
 
-// G [rows, dim_k]: inclusive prefix sum of g2.
+// G [rows, dim_k]: inclusive prefix sum of g.
 Matrix GateCumsum(const Chunk& chunk);
 
 struct IntraChunk {
@@ -51,7 +57,7 @@ InterChunk ComputeInterChunk(const Chunk& chunk, const IntraChunk& intra, const 
 Matrix Output(const Chunk& chunk, const IntraChunk& intra, const Matrix& v_new,
               const Matrix& state);
 
-// 2^(sum of g2[first .. last, channel]); 1 for an empty range.
+// e^(sum of g[first .. last, channel]); 1 for an empty range.
 double DecayOver(const Chunk& chunk, int64_t first, int64_t last, int64_t channel);
 
 }  // namespace kda::reference

@@ -3,8 +3,10 @@
 import re
 import unittest
 
-from kda import BINARY, kda
+from kda import BINARY, kda, kda_json
 
+ISAS = kda_json("info")["isas"]
+HAS_AVX2 = any(isa["isa"] == "avx2" and isa["available"] for isa in ISAS)
 COMMANDS = ("info", "run", "verify", "bench", "ladder", "demo")
 
 
@@ -43,6 +45,12 @@ class Arguments(unittest.TestCase):
                  ("--lower-bound", "1", "to 0")),
                 (["verify", "--gate", "log", "--lower-bound", "-5"], ("--lower-bound", "log")),
                 (["verify", "--scale", "inf"], ("--scale", "inf")),
+                (["verify", "--scale", "1e300"], (": --scale: value is 1e+300",)),
+                (["verify", "--decode", "--solver", "block"], (": --solver: block is forced",)),
+                (["bench", "--decode", "--solver", "block"], (": --solver: block is forced",)),
+                (["verify", "--backend", "reference", "--isa", "avx2"],
+                 (": --isa: avx2 is forced", "reference")) if HAS_AVX2 else
+                (["verify", "--backend", "gpu"], ("--backend",)),
                 (["verify", "--state-layout", "qk"], ("--state-layout", "qk", "kv, vk")),
                 (["verify", "--out-dtype", "int8"], ("--out-dtype", "int8", "bf16")),
                 (["verify", "--checkpoint-every", "0"], ("--checkpoint-every", "0")),
@@ -77,6 +85,10 @@ class Arguments(unittest.TestCase):
                 (["bench", "--rung", "port,port"], ("port", "twice")),
                 (["bench", "--rung", "port,prot"], ("--rung", "prot")),
                 (["bench", "--lengths", "3,x"], ("--lengths", "x")),
+                (["bench", "--batch", "65536", "--seqlen", "16777216"],
+                 ("--batch, --seqlen", "1099511627776 tokens", "at most 137438953408")),
+                (["verify", "--batch", "8191", "--seqlen", "16777216", "--heads", "1024"],
+                 ("--heads", "at most 17592186044416")),
                 (["bench", "--heads", "0"], ("--heads", "0", "1 to 1024")),
                 (["bench", "--batch", "1.5"], ("--batch", "1.5")),
                 (["bench", "--repeat", "0"], ("--repeat", "0")),
@@ -84,6 +96,27 @@ class Arguments(unittest.TestCase):
                 (["demo", "extra"], ("extra",))):
             with self.subTest(arguments=arguments):
                 self.refused(arguments, *words)
+
+    # Exit code 1, not 2: another machine could. Before anything is made or said on stdout.
+    def test_an_instruction_set_this_machine_lacks(self):
+        lacking = [isa["isa"] for isa in ISAS if not isa["available"]]
+        self.assertTrue(lacking, "no machine has those of two architectures")
+        for isa in lacking:
+            for command in (["verify"], ["bench", "--workload", "k3"], ["ladder"], ["demo"],
+                            ["bench", "--isa", "auto," + isa]):
+                arguments = command if "--isa" in command else command + ["--isa", isa]
+                with self.subTest(arguments=arguments):
+                    process = kda(*arguments)
+                    self.assertEqual(process.returncode, 1, process.stderr)
+                    self.assertEqual(process.stdout, "")
+                    self.assertIn(": --isa: %s is forced, but " % isa, process.stderr)
+                    self.assertNotIn("--help", process.stderr)
+
+    # Inputs of 10^12 bytes that are never made: the refusal comes first.
+    def test_options_are_checked_before_inputs_are_made(self):
+        for command in ("bench", "verify"):
+            self.refused([command, "--batch", 60000, "--seqlen", 1000, "--heads", 64, "--decode",
+                          "--set", "fuse=1"], "fuse=1", "token by token")
 
     def test_inputs_of_a_file_are_not_generated(self):
         for option, value in (("--batch", 1), ("--seqlen", 1), ("--heads", 1), ("--seed", 1),
@@ -117,6 +150,16 @@ class Arguments(unittest.TestCase):
             self.assertIn("KDA_MAX_ISA", kda(command, "--help").stdout)
         for text in (kda("--help").stdout, kda("info", "--help").stdout):
             self.assertIn("KDA_MAX_ISA", text)
+        self.assertRegex(kda("--help").stdout, r"Exit codes:\n  0 .*\n  1 .*lacks the instruction set")
+
+    # What a help points to is there.
+    def test_help_leads_somewhere(self):
+        self.assertIn("kda info --switches", kda("verify", "--help").stdout)
+        self.assertIn("  kda info --switches", kda("info", "--help").stdout)
+        text = kda("info").stdout
+        for rung in re.search(r"--rung \{(.*?)\}", kda("tpu", "predict", "--help").stdout,
+                              re.S)[1].split("|"):
+            self.assertRegex(text, r"\b%s\b" % rung.strip())
 
     def test_help_teaches(self):
         top = kda("--help")

@@ -1,6 +1,8 @@
 """kda bench, ladder and demo: verified, honest records. No times are judged."""
 
 import os
+import subprocess
+import time
 import unittest
 
 from kda import BINARY, kda, kda_json
@@ -146,11 +148,26 @@ class Bench(unittest.TestCase):
         self.assertIn("+safe_gate", text)
         self.assertIn("####", text)
 
+    # Inputs and verification take seconds here: the first line does not wait for them.
+    def test_progress_comes_early(self):
+        began = time.monotonic()
+        with subprocess.Popen([BINARY, "bench", "--batch", "4", "--seqlen", "16384", "--heads", "32",
+                               "--backend", "reference", "--threads", "1"],
+                              stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                              text=True) as process:
+            line = process.stderr.readline()
+            took = time.monotonic() - began
+            process.kill()
+        self.assertRegex(line, r"^bench custom: \d+ s  \S+")
+        self.assertGreater(took, 1.9)
+        self.assertLess(took, 6, "2 s, and a busy machine's delay")
+
     def test_demo(self):
         process = kda("demo", "--time-limit", 3)
         self.assertEqual(process.returncode, 0, process.stderr)
         for word in ("B = 1", "B = 8", "B = 64", "original", "port", "optimized", "every result",
-                     "What ran", f"{BINARY} ladder"):
+                     "What ran", "\n  padded tokens/s  ", "\n  rel error  ",
+                     f"{BINARY} ladder"):
             self.assertIn(word, process.stdout)
 
 

@@ -20,7 +20,8 @@ TEST(Abi, Names) {
   EXPECT_STREQ(kda_status_name(KDA_OK), "ok");
   EXPECT_STREQ(kda_status_name(KDA_ERROR_CU_SEQLENS), "cu_seqlens");
   EXPECT_STREQ(kda_status_name(KDA_ERROR_INTERNAL), "internal");
-  EXPECT_STREQ(kda_status_name(KDA_ERROR_INTERNAL + 1), "unknown");
+  EXPECT_STREQ(kda_status_name(KDA_ERROR_ALIGNMENT), "alignment");
+  EXPECT_STREQ(kda_status_name(KDA_ERROR_ALIGNMENT + 1), "unknown");
   EXPECT_STREQ(kda_status_name(-1), "unknown");
   EXPECT_STREQ(kda_dtype_name(KDA_F32), "f32");
   EXPECT_STREQ(kda_dtype_name(KDA_I64), "i64");

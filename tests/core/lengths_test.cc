@@ -416,6 +416,43 @@ TEST(Checkpoints, Rows) {
   EXPECT_TRUE(RowsOf(none).empty());
 }
 
+// Every index array may lie at any address.
+TEST(Indices, AnyAddress) {
+  kda_index Problem::*const kIndices[] = {&Problem::cu_seqlens, &Problem::slots,
+                                          &Problem::has_initial, &Problem::checkpoint_offsets,
+                                          &Problem::checkpoint_tokens};
+  for (const int64_t shift : {1, 2, 3, 4, 5, 8}) {
+    SCOPED_TRACE(shift);
+    SmallCase plain, shifted;
+    for (SmallCase* small : {&plain, &shifted}) {
+      SetBatchAndTokens(small, 1, 6);
+      SetCu(small, {0, 2, 6});
+      small->slots = {1, 0};
+      small->has_initial = {1, 0};
+      small->problem.slots = Index(small->slots);
+      small->problem.has_initial = Index(small->has_initial);
+      small->initial_state.resize(2 * 48, 0.25f);
+      SetList(small, {0, 1, 3}, {2, 1, 3});
+    }
+    std::vector<std::vector<char>> memory;
+    for (kda_index Problem::*const member : kIndices) {
+      kda_index& index = shifted.problem.*member;
+      std::vector<char>& bytes = memory.emplace_back(static_cast<size_t>(8 * index.count + shift));
+      memcpy(bytes.data() + shift, index.data, static_cast<size_t>(8 * index.count));
+      index.data = bytes.data() + shift;
+    }
+    for (SmallCase* small : {&plain, &shifted}) {
+      Plan plan;
+      const Status made = Plan::Create(small->problem, small->options, &plan);
+      ASSERT_TRUE(made.ok()) << made.message();
+      ASSERT_TRUE(plan.Run(small->MakeArgs()).ok());
+    }
+    EXPECT_EQ(shifted.o, plain.o);
+    EXPECT_EQ(shifted.final_state, plain.final_state);
+    EXPECT_EQ(shifted.checkpoints, plain.checkpoints);
+  }
+}
+
 // A step longer than anything is no checkpoint, and no overflow.
 TEST(Checkpoints, HugeStep) {
   SmallCase small;

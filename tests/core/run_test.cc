@@ -48,6 +48,62 @@ TEST(Run, NullPointers) {
   }
 }
 
+template <typename Pointer>
+void Move(Pointer* pointer, int64_t bytes) {
+  *pointer = const_cast<char*>(static_cast<const char*>(*pointer)) + bytes;
+}
+
+TEST(Run, MisalignedPointers) {
+  SmallCase small;
+  AskForCheckpoints(&small);
+  const Plan plan = MakePlan(small);
+  const struct {
+    const char* name;
+    std::function<void(Args*, int64_t)> move;
+  } rows[] = {
+      {"q", [](Args* a, int64_t n) { Move(&a->q, n); }},
+      {"k", [](Args* a, int64_t n) { Move(&a->k, n); }},
+      {"v", [](Args* a, int64_t n) { Move(&a->v, n); }},
+      {"g", [](Args* a, int64_t n) { Move(&a->g, n); }},
+      {"beta", [](Args* a, int64_t n) { Move(&a->beta, n); }},
+      {"A_log", [](Args* a, int64_t n) { Move(&a->A_log, n); }},
+      {"dt_bias", [](Args* a, int64_t n) { Move(&a->dt_bias, n); }},
+      {"initial_state", [](Args* a, int64_t n) { Move(&a->initial_state, n); }},
+      {"o", [](Args* a, int64_t n) { Move(&a->o, n); }},
+      {"final_state", [](Args* a, int64_t n) { Move(&a->final_state, n); }},
+      {"checkpoints", [](Args* a, int64_t n) { Move(&a->checkpoints, n); }},
+  };
+  for (const auto& row : rows) {
+    for (const int64_t bytes : {1, 2, 3}) {
+      Args args = small.MakeArgs();
+      row.move(&args, bytes);
+      ExpectRunRefused(&small, plan, args, KDA_ERROR_ALIGNMENT, row.name,
+                       {"address is 0x", "multiple of 4", "size of an element"});
+    }
+  }
+}
+
+// What 2 bytes are aligned to depends on the dtype of the tensor, not on the others.
+TEST(Run, AlignmentIsThatOfTheDtype) {
+  SmallCase small;
+  small.problem.q.dtype = small.problem.k.dtype = KDA_BF16;
+  small.problem.final_state.dtype = KDA_BF16;
+  const Plan plan = MakePlan(small);
+  for (const int64_t bytes : {1, 3}) {
+    Args args = small.MakeArgs();
+    Move(&args.q, bytes);
+    ExpectRunRefused(&small, plan, args, KDA_ERROR_ALIGNMENT, "q", {"multiple of 2"});
+    args = small.MakeArgs();
+    Move(&args.final_state, bytes);
+    ExpectRunRefused(&small, plan, args, KDA_ERROR_ALIGNMENT, "final_state", {"multiple of 2"});
+  }
+  Args args = small.MakeArgs();
+  Move(&args.q, 2);
+  Move(&args.final_state, 2);
+  const Status status = plan.Run(args);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
 TEST(Run, PointersOfAbsentTensorsAreIgnored) {
   SmallCase small;
   small.problem.A_log.rank = small.problem.dt_bias.rank = 0;

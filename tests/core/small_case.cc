@@ -19,6 +19,7 @@ void ExpectMessage(const Status& status, kda_status code, const std::string& arg
   EXPECT_EQ(status.code(), code) << kda_status_name(status.code()) << ": " << status.message();
   EXPECT_EQ(status.argument(), argument) << status.message();
   EXPECT_EQ(status.message().rfind(argument + ": ", 0), 0u) << status.message();
+  EXPECT_NE(status.message().rfind(argument + ": " + argument + " ", 0), 0u) << status.message();
   EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
   for (const std::string& text : says) {
     EXPECT_NE(status.message().find(text), std::string::npos)

@@ -77,7 +77,7 @@ TEST_P(Bf16StageTest, EveryStage) {
     const int n = shape.rows;
     for (int i = 0; i < n; ++i) {
       for (int j = 0; j < n; ++j) {
-        aqk.push_back(j <= i ? 0.125f * b.aqk[i * kChunkRows + j] : 0);
+        aqk.push_back(j <= i ? b.aqk[i * kChunkRows + j] : 0);
         l.push_back(j < i ? b.l[i * kChunkRows + j] : 0);
       }
     }

@@ -144,8 +144,7 @@ class StageCase {
     oracle_.k.assign(k_.begin(), k_.end());
     oracle_.v.assign(v_.begin(), v_.end());
     oracle_.beta.assign(beta_.begin(), beta_.end());
-    oracle_.g2.assign(g_.begin(), g_.end());
-    for (double& g2 : oracle_.g2) g2 /= M_LN2;
+    oracle_.g.assign(g_.begin(), g_.end());
     for (int c = 0; c < shape_.dim_k; ++c) {
       for (int j = 0; j < shape_.dim_v; ++j) {
         oracle_state_.push_back(state_[static_cast<size_t>(c * PaddedDim(shape_.dim_v) + j)]);

@@ -77,7 +77,7 @@ TEST_P(StageTest, IntraChunk) {
       std::vector<float> aqk, l;  // the triangles; the rest is not written
       for (int i = 0; i < shape.rows; ++i) {
         for (int j = 0; j < shape.rows; ++j) {
-          aqk.push_back(j <= i ? 0.125f * buffers.aqk[i * kChunkRows + j] : 0);
+          aqk.push_back(j <= i ? buffers.aqk[i * kChunkRows + j] : 0);
           l.push_back(j < i ? buffers.l[i * kChunkRows + j] : 0);
         }
       }

@@ -77,7 +77,7 @@ reference::Chunk ChunkOf(const Case& c, int64_t first, int64_t rows) {
       const double x =
           from.G(t, 0, d) + (c.dt_bias.empty() ? 0 : c.dt_bias[static_cast<size_t>(d)]);
       const double A_log = c.A_log.empty() ? 0 : c.A_log[0];
-      chunk.g2.push_back(reference::LogDecay({c.gate, c.lower_bound}, x, A_log) / std::log(2.0));
+      chunk.g.push_back(reference::LogDecay({c.gate, c.lower_bound}, x, A_log));
     }
     for (int64_t j = 0; j < c.V; ++j) chunk.v.push_back(from.Value(t, 0, j));
     const double beta = from.Beta(t, 0);
@@ -105,7 +105,7 @@ TEST(StageOracles, GiveTheRecurrence) {
       state = inter.state;
       const reference::Matrix G = reference::GateCumsum(chunk);
       const size_t last = static_cast<size_t>((rows - 1) * c.K);
-      EXPECT_NEAR(std::exp2(G[last + 1]), reference::DecayOver(chunk, 0, rows - 1, 1), 1e-12);
+      EXPECT_NEAR(std::exp(G[last + 1]), reference::DecayOver(chunk, 0, rows - 1, 1), 1e-12);
     }
     const Error error = ErrorOf(o, oracle.o);
     EXPECT_TRUE(error.finite);
