@@ -158,6 +158,10 @@ kda_status CheckTensor(const TensorRule& rule, const kda_tensor& in, kda_tensor*
     if (status == KDA_OK && rule.output) status = CheckNested(rule, t, error);
     if (status != KDA_OK) return status;
   }
+  // Nor are these stepped along, however far that would be.
+  for (int32_t i = 0; i < t.rank - rule.dense; ++i) {
+    if (t.shape[i] <= 1) t.stride[i] = 0;
+  }
   *out = t;
   return KDA_OK;
 }

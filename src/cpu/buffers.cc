@@ -26,6 +26,7 @@ constexpr BufferRow kBufferTable[kBufferRows] = {
     {&B::qk_block,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  false},
     {&B::qk_chunk,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  true},
     {&B::keys,          kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  false},
+    {&B::keys_low,      kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  false},
     {&B::aqk_split,     kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
     {&B::l_split,       kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
     {&B::kg_split,      kInter,  0,               0, 0,  0,  64, 0, 0,      kSplitOperands, false},

@@ -24,7 +24,7 @@ struct BufferRow {
   bool kept_apart;  // kept from intra_chunk to inter_chunk and output where those run apart
 };
 
-inline constexpr int kBufferRows = 29;
+inline constexpr int kBufferRows = 30;
 extern const BufferRow kBufferTable[kBufferRows];
 
 struct ChunkDims {

@@ -37,10 +37,6 @@ struct GateParams {
   float power[2];        // .. as two factors within fp32
   float bound;           // lower_bound
   const float* dt_bias;  // [K], nullptr: 0
-  // bf16 products within a 16-row block (intra_chunk_bf16.h): whether 16 gates stay within the
-  // exponent's budget, and powers of two for queries and keys.
-  bool diagonal_products;
-  float shift_up, shift_down;
 };
 
 // Inputs and output of a chunk, as they lie in the caller's memory.
@@ -86,12 +82,13 @@ struct ChunkBuffers {
   float* u = nullptr;     // [64, V] (I + L)^-1 (beta v)        four-stage form only
   float* w = nullptr;     // [64, K] (I + L)^-1 (beta k e^G)    four-stage form only
   // intra_chunk with bf16 products: operands in bf16, two to a float.
-  // [K / 32, 2, 64, 32] q and k decayed from the start of their 16-row block, times shift_up
+  // [K / 32, 2, 64, 32] q and k decayed from the start of their 16-row block
   float* qk_block = nullptr;
   float* qk_chunk = nullptr;  // [K / 32, 2, 64, 32] q e^G and k e^G
-  // [4, K / 2, 64] pairs of channels: for each row block, the keys up to its end relative to its
-  // start, times shift_down
+  // [4, K / 2, 64] pairs of channels: for each row block, the keys before it relative to its start,
+  // and what rounding to bf16 took from them
   float* keys = nullptr;
+  float* keys_low = nullptr;
   // The same where fp32 products are split (kSplitProducts): high parts, then low parts
   float* aqk_split = nullptr;  // [2, 64, 64] bf16
   float* l_split = nullptr;    // [2, 64, 64] bf16

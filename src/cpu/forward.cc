@@ -23,9 +23,6 @@ static_assert(static_cast<int>(Solver::kSubstitution) == KDA_SOLVER_SUBSTITUTION
 
 namespace {
 
-// Queries and keys in a block are scaled by up to 2^+-58: those up to 2^69 stay finite.
-constexpr double kDiagonalBudget = 116;
-
 Rows RowsOf(const kda_tensor& t, const void* data, const core::Sequence& s, int64_t token,
             int64_t head) {
   const int64_t size = core::SizeOfDtype(t.dtype);
@@ -42,13 +39,6 @@ GateParams GateOf(const Run& run, int64_t head) {
   gate.mantissa = 1;
   gate.power[0] = gate.power[1] = 1;
   gate.bound = static_cast<float>(p.lower_bound);
-  gate.shift_up = gate.shift_down = 1;
-  const double span = -kBlockRows * p.lower_bound * kLog2OfE;  // of a block, binary exponent
-  if (run.plan.bf16_products && gate.gate == Gate::kBounded && span <= kDiagonalBudget) {
-    gate.diagonal_products = true;
-    gate.shift_up = std::ldexp(1.0f, static_cast<int>(span / 2));
-    gate.shift_down = 1 / gate.shift_up;
-  }
   double a_log = 0;
   if (p.A_log.rank != 0) {
     a_log = static_cast<const float*>(run.buffers.A_log)[head * p.A_log.stride[0]];

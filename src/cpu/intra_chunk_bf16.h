@@ -3,13 +3,13 @@
 //   Aqk[i, j] = sum_c q[i, c] k[j, c] e^(G[i, c] - G[j, c])               j <= i    [64, 64]
 //   L[i, j]   = beta[i] sum_c k[i, c] k[j, c] e^(G[i, c] - G[j, c])       j <  i    [64, 64]
 //
-// The safe-gate form of intra_chunk.h with its operands rounded to bf16 and fp32 sums. In
-// sub-blocks of 16 rows, the exponent is split at the start m of the row block, (G[i] - m) and
-// (m - G[j]). Off the diagonal both parts are <= 0 for any gate. On it the second is positive, at
-// most 16 times the largest gate: a bounded gate within the exponent's budget
-// (GateParams::diagonal_products) takes the product there too, any other gate decays keys token by
-// token in fp32 (DiagonalBlock). Queries are scaled by 2^shift and keys by 2^-shift, so that small
-// queries times strong decays keep clear of the smallest bf16. Nothing looks at a later row.
+// The safe-gate form of intra_chunk.h: off the diagonal of 16-row blocks its operands are rounded to
+// bf16, with the exponent split at the start m of the row block, (G[i] - m) and (m - G[j]), both <= 0
+// for any gate; on it keys are decayed token by token in fp32 (DiagonalBlock). Aqk takes keys as
+// sums of two bf16, high and low: where keys are alike and gates slow, v_new of neighbouring tokens
+// are large and cancel, but not with errors of Aqk that differ from key to key. (Errors of a query
+// are one for its whole row, and those of L leave what v_new add up to.) Nothing looks at a later
+// row.
 #ifndef KDA_CPU_INTRA_CHUNK_BF16_H_
 #define KDA_CPU_INTRA_CHUNK_BF16_H_
 
@@ -37,7 +37,8 @@ struct Wide {
   }
   void StoreRow(float* p) const { V::Store(p, V::Row(x[0], x[1])); }
   Wide operator*(const Wide& y) const { return {{V::Mul(x[0], y.x[0]), V::Mul(x[1], y.x[1])}}; }
-  Wide Reciprocal() const { return {{V::Reciprocal(x[0]), V::Reciprocal(x[1])}}; }
+  // What rounding to bf16 takes from it.
+  Wide Low() const { return {{V::Sub(x[0], V::Top(x[0])), V::Sub(x[1], V::Top(x[1]))}}; }
 };
 
 // The rows of 16 keys' channels at hand, bf16, become columns of `keys` [K / 2, 64].
@@ -45,9 +46,6 @@ template <class V>
 struct KeyBlock {
   alignas(64) float rows[kBlockRows * V::kLanes];
 
-  void Zero(int first) {
-    for (int r = first; r < kBlockRows; ++r) V::Store(rows + r * V::kLanes, V::Zero());
-  }
   void StoreTransposed(float* keys) const { V::Transpose(rows, V::kLanes, keys, kChunkRows); }
 };
 
@@ -63,33 +61,23 @@ class OperandPanel {
 
   // Queries and keys, decayed from the start of their block and from that of the chunk.
   void StoreRows() {
-    const float up = in_.gate.shift_up;
     W carry = W::Set(1.0f);
     for (int start = 0; start < in_.rows; start += kBlockRows) {
       W decay = W::Set(1.0f);
       const int end = BlockEnd(start, in_.rows);
-      KeyBlock<V> diagonal;
       for (int i = start; i < end; ++i) {
         decay = decay * W::Load(buf_.decay + At(i));
         const W q = loaded_ ? W::Load(buf_.q + At(i)) : W::LoadBf16(in_.q, i, c_);
         const W k = loaded_ ? W::Load(buf_.k + At(i)) : W::LoadBf16(in_.k, i, c_);
         if (!loaded_) {
-          if (!in_.gate.diagonal_products) q.Store(buf_.q + At(i));
+          q.Store(buf_.q + At(i));
           k.Store(buf_.k + At(i));
         }
-        const W scaled = decay * W::Set(up);
-        (q * scaled).StoreRow(buf_.qk_block + HalfAt(i));
-        (k * scaled).StoreRow(buf_.qk_block + HalfAt(kChunkRows + i));
+        (q * decay).StoreRow(buf_.qk_block + HalfAt(i));
+        (k * decay).StoreRow(buf_.qk_block + HalfAt(kChunkRows + i));
         const W chunk = decay * carry;
         (q * chunk).StoreRow(buf_.qk_chunk + HalfAt(i));
         (k * chunk).StoreRow(buf_.qk_chunk + HalfAt(kChunkRows + i));
-        if (in_.gate.diagonal_products) {
-          (k * scaled.Reciprocal()).StoreRow(diagonal.rows + (i - start) * V::kLanes);
-        }
-      }
-      if (in_.gate.diagonal_products) {
-        diagonal.Zero(end - start);
-        diagonal.StoreTransposed(KeysAt(start / kBlockRows, start));
       }
       carry = carry * BlockDecay(start);
     }
@@ -99,18 +87,22 @@ class OperandPanel {
   void StoreEarlierKeys() {
     for (int start = 0; start + kBlockRows < in_.rows; start += kBlockRows) {
       alignas(64) float ended[kBlockRows * kPanel];  // decayed to the end of their block
-      W suffix = W::Set(in_.gate.shift_down);
+      W suffix = W::Set(1.0f);
       for (int r = kBlockRows - 1; r >= 0; --r) {
         (W::Load(buf_.k + At(start + r)) * suffix).Store(ended + r * kPanel);
         suffix = suffix * W::Load(buf_.decay + At(start + r));
       }
       W between = W::Set(1.0f);
       for (int later = start + kBlockRows; later < in_.rows; later += kBlockRows) {
-        KeyBlock<V> block;
+        KeyBlock<V> high, low;
         for (int r = 0; r < kBlockRows; ++r) {
-          (W::Load(ended + r * kPanel) * between).StoreRow(block.rows + r * V::kLanes);
+          const W key = W::Load(ended + r * kPanel) * between;
+          key.StoreRow(high.rows + r * V::kLanes);
+          key.Low().StoreRow(low.rows + r * V::kLanes);
         }
-        block.StoreTransposed(KeysAt(later / kBlockRows, start));
+        const int64_t at = KeysAt(later / kBlockRows, start);
+        high.StoreTransposed(buf_.keys + at);
+        low.StoreTransposed(buf_.keys_low + at);
         between = between * BlockDecay(later);
       }
     }
@@ -123,8 +115,8 @@ class OperandPanel {
   W BlockDecay(int start) const {
     return W::Load(buf_.block_decay + int64_t{start / kBlockRows} * buf_.ldk + c_);
   }
-  float* KeysAt(int row_block, int column) const {
-    return buf_.keys + (int64_t{row_block} * buf_.ldk / 2 + c_ / 2) * kChunkRows + column;
+  int64_t KeysAt(int row_block, int column) const {
+    return (int64_t{row_block} * buf_.ldk / 2 + c_ / 2) * kChunkRows + column;
   }
 
   const HeadChunk& in_;
@@ -142,22 +134,30 @@ void StoreSplit(float* split, int at, typename V::F x) {
   V::StoreRounded(high + kChunkRows * kChunkRows, V::Sub(x, top));
 }
 
-// One row block of Aqk or L: rows of `left` times `keys`.
+// One row block of Aqk or L: rows of `left` times keys.
 template <class V>
 struct DotStripBody {
   const float* left;  // rows of qk_block
   int64_t ldk;
-  const float* keys;  // [K / 2, 64] pairs
-  float* out;         // row i at out + i * 64
-  float* split;       // [2, 64, 64] bf16, row i at split + i * 32
-  const float* beta;  // nullptr: 1
+  const float* keys;      // [K / 2, 64] pairs
+  const float* keys_low;  // nullptr: none
+  float* out;             // row i at out + i * 64
+  float* split;           // [2, 64, 64] bf16, row i at split + i * 32
+  const float* beta;      // nullptr: 1
 
   template <int MR, int NV>
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
     tile.Zero();
-    tile.DotAdd({left + i * kPanelPairs, 2 * kChunkRows * kPanelPairs, kPanelPairs, keys + column,
-                 kChunkRows, static_cast<int>(ldk / 2)});
+    const PairProduct with_keys = {left + i * kPanelPairs,
+                                   2 * kChunkRows * kPanelPairs,
+                                   kPanelPairs,
+                                   keys + column,
+                                   kChunkRows,
+                                   static_cast<int>(ldk / 2)};
+    PairProduct products[] = {with_keys, with_keys};
+    if (keys_low != nullptr) products[1].b = keys_low + column;
+    tile.DotAdd(products, keys_low == nullptr ? 1 : 2);
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
       for (int j = 0; j < NV; ++j) {
@@ -201,19 +201,22 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = BlockEnd(start, in.rows);
     for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
-    // What this stores above the diagonal is never read.
-    const int columns = in.gate.diagonal_products ? start + kBlockRows : start;
-    const float* const keys = buf.keys + (start / kBlockRows) * ld / 2 * kChunkRows;
-    DotStripBody<V> strip = {
-        buf.qk_block + start * kPanelPairs, ld,     keys, buf.aqk + start * kChunkRows,
-        SplitRow<V>(buf.aqk_split, start),  nullptr};
-    ForEachTile<V>(end - start, columns, strip);
+    const int64_t keys = (start / kBlockRows) * ld / 2 * kChunkRows;
+    DotStripBody<V> strip = {buf.qk_block + start * kPanelPairs,
+                             ld,
+                             buf.keys + keys,
+                             buf.keys_low + keys,
+                             buf.aqk + start * kChunkRows,
+                             SplitRow<V>(buf.aqk_split, start),
+                             nullptr};
+    ForEachTile<V>(end - start, start, strip);
     strip.left = buf.qk_block + (kChunkRows + start) * kPanelPairs;
+    strip.keys_low = nullptr;
     strip.out = buf.l + start * kChunkRows;
     strip.split = SplitRow<V>(buf.l_split, start);
     strip.beta = buf.beta + start;
-    ForEachTile<V>(end - start, columns, strip);
-    if (!in.gate.diagonal_products) DiagonalBlock<V>(buf, start, end);
+    ForEachTile<V>(end - start, start, strip);
+    DiagonalBlock<V>(buf, start, end);
   }
 }
 

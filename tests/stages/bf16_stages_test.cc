@@ -25,9 +25,7 @@ constexpr double kOneRounding = 0x1p-9, kTwoRoundings = 0x1p-8;
 // The state's update takes fp32 operands or split ones, 17 bits each: what it adds to v_new's error.
 constexpr double kUpdate = 1e-4;
 
-enum class Diagonal { kTokenByToken, kProducts };
-
-class Bf16StageTest : public testing::TestWithParam<std::tuple<kda_isa, Regime, Diagonal>> {
+class Bf16StageTest : public testing::TestWithParam<std::tuple<kda_isa, Regime>> {
  protected:
   void SetUp() override {
     const kda_isa isa = std::get<0>(GetParam());
@@ -39,22 +37,13 @@ class Bf16StageTest : public testing::TestWithParam<std::tuple<kda_isa, Regime, 
     return *core::Isas().Find(std::get<0>(GetParam()))->bf16_kernels;
   }
   Regime regime() const { return std::get<1>(GetParam()); }
-  HeadChunk View(const StageCase& stage) const {
-    HeadChunk view = stage.chunk();
-    if (std::get<2>(GetParam()) == Diagonal::kProducts) {  // all gates are at least -5
-      view.gate.diagonal_products = true;
-      view.gate.shift_up = 0x1p57f;
-      view.gate.shift_down = 0x1p-57f;
-    }
-    return view;
-  }
 };
 
 TEST_P(Bf16StageTest, EveryStage) {
   for (const Shape& shape : kShapes) {
     SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.dim_k << "x" << shape.dim_v);
     StageCase stage(shape, regime(), kernels().buffers);
-    const HeadChunk view = View(stage);
+    const HeadChunk view = stage.chunk();
     const ChunkBuffers& b = stage.buffers();
     const State next = stage.next();
     {
@@ -180,7 +169,7 @@ TEST_P(Bf16SumsTest, KeepTheirLowParts) {
       SCOPED_TRACE(testing::Message() << shape.rows << "x" << shape.dim_k << "x" << shape.dim_v
                                       << " solver " << static_cast<int>(solver));
       StageCase stage(shape, regime(), kernels().buffers);
-      const HeadChunk view = View(stage);
+      const HeadChunk view = stage.chunk();
       const ChunkBuffers& b = stage.buffers();
       const std::vector<float> zeros(static_cast<size_t>(b.ldk * b.ldv));
       const ConstState none = {zeros.data(), b.ldv};
@@ -215,22 +204,14 @@ template <class Info>
 std::string Name(const Info& info) {
   static const char* const kRegimes[] = {"mixed", "saturated", "slow", "wipe", "unbounded"};
   return std::string(kda_isa_name(std::get<0>(info.param))) + "_" +
-         kRegimes[static_cast<int>(std::get<1>(info.param))] +
-         (std::get<2>(info.param) == Diagonal::kProducts ? "_products" : "_token_by_token");
+         kRegimes[static_cast<int>(std::get<1>(info.param))];
 }
-const auto kBounded =
-    testing::Combine(testing::ValuesIn(IsasWithBf16()),
-                     testing::Values(Regime::kMixed, Regime::kSaturated, Regime::kSlow),
-                     testing::Values(Diagonal::kTokenByToken, Diagonal::kProducts));
-const auto kUnbounded = testing::Combine(testing::ValuesIn(IsasWithBf16()),
-                                         testing::Values(Regime::kWipe, Regime::kUnbounded),
-                                         testing::Values(Diagonal::kTokenByToken));
-INSTANTIATE_TEST_SUITE_P(Isa, Bf16StageTest, kBounded, [](const auto& info) { return Name(info); });
-INSTANTIATE_TEST_SUITE_P(IsaUnbounded, Bf16StageTest, kUnbounded,
-                         [](const auto& info) { return Name(info); });
-INSTANTIATE_TEST_SUITE_P(Isa, Bf16SumsTest, kBounded, [](const auto& info) { return Name(info); });
-INSTANTIATE_TEST_SUITE_P(IsaUnbounded, Bf16SumsTest, kUnbounded,
-                         [](const auto& info) { return Name(info); });
+const auto kEvery = testing::Combine(testing::ValuesIn(IsasWithBf16()),
+                                     testing::Values(Regime::kMixed, Regime::kSaturated,
+                                                     Regime::kSlow, Regime::kWipe,
+                                                     Regime::kUnbounded));
+INSTANTIATE_TEST_SUITE_P(Isa, Bf16StageTest, kEvery, [](const auto& info) { return Name(info); });
+INSTANTIATE_TEST_SUITE_P(Isa, Bf16SumsTest, kEvery, [](const auto& info) { return Name(info); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16StageTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16SumsTest);
 
