@@ -120,6 +120,17 @@ TpuCase ToTpu(const Case& problem) {
   return out;
 }
 
+Tensor InDtype(const Tensor& tensor, kda_dtype dtype) {
+  if (!tensor.present() || tensor.layout.dtype == dtype) return tensor;
+  std::vector<int64_t> shape;
+  for (int32_t i = 0; i < tensor.layout.rank; ++i) shape.push_back(tensor.shape(i));
+  Tensor result = NewTensor(dtype, shape);
+  for (int64_t i = 0; i < tensor.Elements(); ++i) {
+    StoreElement(result.data, dtype, i, LoadElement(tensor.data, tensor.layout.dtype, i));
+  }
+  return result;
+}
+
 void TakeTpuOutputs(const tpu::hlo::Arrays& outputs, Case* problem) {
   const auto take = [&](const char* name, Tensor* tensor) {
     const auto it = outputs.find(name);

@@ -11,6 +11,7 @@
 #include "support/compare.h"
 #include "support/generator.h"
 #include "support/tolerance.h"
+#include "tpu/limits.h"
 #include "tpu/counts.h"
 #include "tpu/hlo/printer.h"
 #include "tpu/mega_cases.h"
@@ -81,6 +82,10 @@ Oracle SolveInto(const Case& c, const std::vector<int64_t>& final_slots) {
   }
   return oracle;
 }
+
+// What kda tpu eval holds programs to is what the tests do.
+static_assert(tpu::RelativeLimit(tpu::Family::kDecode, false) == kProducts);
+static_assert(tpu::kBf16Storage == 0x1p-8 && tpu::kBf16Operands == kTpuLimit);
 
 // The products are fp32's: the limits are those of every backend.
 void Check(const Case& c, const std::vector<int64_t>& final_slots = {}) {
