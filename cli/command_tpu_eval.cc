@@ -173,7 +173,9 @@ void AddTpuEval(CLI::App* tpu, Context* context) {
   // Of the dtypes that programs take, and by the kernel's own default.
   command->remove_option(command->get_option("--gate-dtype"));
   AddTpuDtypeFlags(command, &flags->tpu, "Generated inputs", input);
-  command->add_option("--tolerance", flags->tolerance, "largest relative error taken (default: the limits below)")
+  command
+      ->add_option("--tolerance", flags->tolerance,
+                   "largest relative error taken (default: the limits below)")
       ->check(PositiveNumber());
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddProblemFlags(command, "Default: bounded for inputs made here, else the file's, else log",

@@ -42,7 +42,8 @@ const char kLadderFooter[] =
 const char kBarsFooter[] =
     "Each bar is a time to reach, predicted for a v6e, beside the best TPU kernel there was as the "
     "same\n"
-    "predictor sees it. Exit code 1 when one is missed. It takes minutes: seven programs one after\n"
+    "predictor sees it. Exit code 1 when one is missed. It takes minutes: seven programs one "
+    "after\n"
     "another, each 10 to 40 s of libtpu on an idle machine.\n"
     "Examples:\n"
     "  kda tpu bars\n"
@@ -332,8 +333,8 @@ void AddTpuLadder(CLI::App* tpu, Context* context) {
 
 void AddTpuBars(CLI::App* tpu, Context* context) {
   const auto flags = std::make_shared<LadderFlags>();
-  CLI::App* command =
-      tpu->add_subcommand("bars", "the times that this library's TPU kernels have to reach on a v6e");
+  CLI::App* command = tpu->add_subcommand(
+      "bars", "the times that this library's TPU kernels have to reach on a v6e");
   command->footer(kBarsFooter);
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddTpuCompilerFlags(command, &flags->tpu);

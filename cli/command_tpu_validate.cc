@@ -45,7 +45,8 @@ const char kFooter[] =
     "(docs/tpu.md).\n"
     "A program takes libtpu some 2 to 50 s on an idle machine, and several times that on a busy "
     "one; all\n"
-    "56 points are 168 programs. One that takes longer than --time-limit is given up on: the result "
+    "56 points are 168 programs. One that takes longer than --time-limit is given up on: the "
+    "result "
     "names\n"
     "it, and no median has it in it. What is kept in a folder is not compiled again, so that a run "
     "which\n"
@@ -318,15 +319,14 @@ void PrintJson(const std::vector<Point>& points, const ValidateFlags& flags,
   for (const RungErrors& rung : ErrorsOf(points)) {
     const bool any = rung.comparison.points > 0;
     const auto number = [&](double x) { return any ? Json(x) : Json(nullptr); };
-    json["rungs"].push_back(
-        {{"rung", rung.rung},
-         {"points", rung.comparison.points},
-         {"points_wanted", rung.wanted},
-         {"not_predicted", rung.missing},
-         {"median_error", number(rung.comparison.median_error)},
-         {"worst_error", number(rung.comparison.worst_error)},
-         {"worst_point", any ? Json(rung.comparison.worst) : Json(nullptr)},
-         {"median_ratio", number(rung.median_ratio)}});
+    json["rungs"].push_back({{"rung", rung.rung},
+                             {"points", rung.comparison.points},
+                             {"points_wanted", rung.wanted},
+                             {"not_predicted", rung.missing},
+                             {"median_error", number(rung.comparison.median_error)},
+                             {"worst_error", number(rung.comparison.worst_error)},
+                             {"worst_point", any ? Json(rung.comparison.worst) : Json(nullptr)},
+                             {"median_ratio", number(rung.median_ratio)}});
   }
   for (const Point& point : points) {
     Json record = {{"rung", point.flags.rung},

@@ -206,9 +206,11 @@ TEST(BuildProgram, RefusesWhatCannotBeCounted) {
 // What that bound rests on.
 TEST(Counts, MegaRunsMoreThanThreeBlocksAChunk) {
   for (const int64_t heads : {8, 16, 24, 32}) {
-    for (const std::vector<int64_t>& lengths :
-         {std::vector<int64_t>{64000}, std::vector<int64_t>(300, 64), std::vector<int64_t>(300, 1),
-          {1}, {64000, 0, 0}}) {
+    for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{64000},
+                                                std::vector<int64_t>(300, 64),
+                                                std::vector<int64_t>(300, 1),
+                                                {1},
+                                                {64000, 0, 0}}) {
       for (int variant = 0; variant < 5; ++variant) {
         TpuProblem p = PackedProblem(lengths, heads);
         if (variant == 1) p.initial_state = p.final_state = false;
