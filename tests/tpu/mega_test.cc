@@ -309,7 +309,8 @@ TEST(Mega, Scale) {
 TEST(Mega, SmallScaleAtStrongGates) {
   // Either side of where the scale is multiplied in later, each bound and way, and far below.
   const std::pair<double, double> bounds_and_scales[] = {
-      {-5.0, 0.05}, {-5.0, 0x1p-5}, {-5.02, 1e-3}, {-5.02, 1e-10}, {-5.0, -1e-25}, {-6.0, -1e-25}};
+      {-5.0, 0.05},  {-5.0, 0x1p-5}, {-5.0, 1e-10},  {-5.02, -1e-25},
+      {-5.02, 1e-3}, {-5.02, 1e-10}, {-5.0, -1e-25}, {-6.0, -1e-25}};
   for (const auto& [bound, scale] : bounds_and_scales) {
     SCOPED_TRACE(std::to_string(bound) + ", 2^" + std::to_string(std::log2(std::fabs(scale))));
     Case c = MegaStandard(7, 8, {3, 6}, MegaGate::kBounded, Regime::kSat);
