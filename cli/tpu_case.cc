@@ -122,9 +122,8 @@ TpuCase ToTpu(const Case& problem) {
 
 Tensor InDtype(const Tensor& tensor, kda_dtype dtype) {
   if (!tensor.present() || tensor.layout.dtype == dtype) return tensor;
-  std::vector<int64_t> shape;
-  for (int32_t i = 0; i < tensor.layout.rank; ++i) shape.push_back(tensor.shape(i));
-  Tensor result = NewTensor(dtype, shape);
+  const int64_t* const shape = tensor.layout.shape;
+  Tensor result = NewTensor(dtype, {shape, shape + tensor.layout.rank});
   for (int64_t i = 0; i < tensor.Elements(); ++i) {
     StoreElement(result.data, dtype, i, LoadElement(tensor.data, tensor.layout.dtype, i));
   }
