@@ -34,6 +34,35 @@ const char kFooter[] =
     "  kda tpu emit --output out                           the programs' text\n"
     "  kda tpu compile --output kda.bin                    the executable";
 
+const char kEmitFooter[] =
+    "Two kinds of text: NAME.stablehlo.mlir, the whole program as XLA takes it (StableHLO), each "
+    "kernel\n"
+    "packed into a custom call; and KERNEL.mosaic.mlir, each kernel readable (Mosaic, the MLIR "
+    "dialect of\n"
+    "TPU kernels). No libtpu is needed. docs/tpu.md has a glossary.\n"
+    "Examples:\n"
+    "  kda tpu emit --output out                                the headline: 4 x 2048, 16 heads\n"
+    "  kda tpu emit --kernel decode --batch 64 --heads 24 --output out\n"
+    "  kda tpu emit --kernel ladder --rung original --output out";
+
+const char kCompileFooter[] =
+    "The executable is a serialised PJRT executable of libtpu, for one --target, shape and set of "
+    "options,\n"
+    "as the libtpu that compiled it reads it. On a machine with such a TPU it is loaded through "
+    "the "
+    "PJRT C\n"
+    "API (PJRT_Executable_DeserializeAndLoad) and called with the inputs of emit's StableHLO, in "
+    "turn; this\n"
+    "library compiles on the machine instead (src/tpu/pjrt/execute.h). The fingerprint says "
+    "whether "
+    "two are\n"
+    "the same. Without --output only sizes are printed. A compilation takes 5 to 60 s.\n"
+    "Examples:\n"
+    "  kda tpu compile                                      does it compile? what does it need?\n"
+    "  kda tpu compile --output kda.bin                     the headline: 4 x 2048, 16 heads\n"
+    "  kda tpu compile --kernel decode --batch 64 --heads 24 --slots 128 --output decode.bin\n"
+    "  kda tpu compile --target v6e:2x2 --heads 64          four chips share out the heads";
+
 struct EmitFlags {
   TpuFlags tpu;
   std::string output;
@@ -134,6 +163,7 @@ void AddTpuEmit(CLI::App* tpu, Context* context) {
   const auto flags = std::make_shared<EmitFlags>();
   CLI::App* command =
       tpu->add_subcommand("emit", "write the program's StableHLO and each kernel's Mosaic text");
+  command->footer(kEmitFooter);
   command->add_option("--output", flags->output, "folder to write to")
       ->required()
       ->type_name("DIR");
@@ -147,6 +177,7 @@ void AddTpuCompile(CLI::App* tpu, Context* context) {
   const auto flags = std::make_shared<EmitFlags>();
   CLI::App* command =
       tpu->add_subcommand("compile", "compile with libtpu: sizes, fingerprint, the executable");
+  command->footer(kCompileFooter);
   command->add_option("--output", flags->output, "write the serialised executable here")
       ->type_name("FILE");
   command->add_flag("--json", flags->json, "print JSON, with a manifest");

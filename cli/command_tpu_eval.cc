@@ -18,6 +18,7 @@
 #include "cli/verdicts.h"
 #include "cli/workload.h"
 #include "tpu/inputs.h"
+#include "tpu/limits.h"
 
 namespace kda::cli {
 namespace {
@@ -27,19 +28,23 @@ struct EvalFlags {
   TpuFlags tpu;
   GeneratorFlags generator;
   ProblemFlags problem;
-  double tolerance = 0;  // 0: RelativeLimit
+  double tolerance = 0;  // 0: tpu::RelativeLimit
   bool json = false;
 };
 
 const char kFooter[] =
-    "The evaluator runs the very program that is compiled, grid step by grid step: bf16 rounding, "
-    "the\n"
-    "matrix units' passes with fp32 sums, copies and their semaphores. It stops at what a TPU "
-    "would "
-    "do\n"
-    "silently: memory read before it is written, accesses out of bounds, races with a copy. No TPU "
-    "and no\n"
-    "libtpu are needed. A chunk of 64 tokens takes some 10 ms a head.\n"
+    "The evaluator runs the very program that kda tpu compile, predict, emit and trace make of the "
+    "same\n"
+    "shape and options (here the shape is a smaller one by default), grid step by grid step: bf16\n"
+    "rounding, the matrix units' passes with fp32 sums, copies and their semaphores. It stops at "
+    "what a\n"
+    "TPU would do silently: memory read before it is written, accesses out of bounds, races with a "
+    "copy.\n"
+    "No TPU and no libtpu are needed. A chunk of 64 tokens takes some 10 ms a head.\n"
+    "Limits of the relative error: of mega and the ladder, whose products are of bf16 operands, "
+    "6e-3; of\n"
+    "decode, whose products are fp32's, 2e-5 for states and 3.9e-3 for o, which is stored in bf16\n"
+    "(docs/numerics.md).\n"
     "Examples:\n"
     "  kda tpu eval                                        a small problem made here\n"
     "  kda tpu eval --lengths 64,3,0,70 --values slow      slow decays\n"
@@ -49,7 +54,9 @@ const char kFooter[] =
     "                                                      your own (tensors: kda run --help)\n"
     "A file is one that kda verify --save-input writes or kda run --help describes, with K = V = "
     "128, as\n"
-    "many value heads as heads, q, k, v in bf16 and, for mega and decode, H a multiple of 8:\n"
+    "many value heads as heads, q, k, v in bf16 and, for mega and decode, H a multiple of 8; the "
+    "program\n"
+    "is one for its dtypes of g and beta:\n"
     "  kda verify --heads 8 --seqlen 130 --save-input in.safetensors";
 
 // Options of kda run and kda verify that TPU programs take one value of: not in the help, refused by
@@ -80,16 +87,20 @@ int Eval(EvalFlags* flags, const Context& context) {
   }
   if (flags->tpu.kernel == "decode") flags->problem.decode = true;
   FromFile from;
+  flags->generator.gate_dtype = DtypeName(flags->tpu.gate_dtype, flags->tpu.kernel);
   InputFile input = FileOrGenerated(flags->input, Batch{LengthsOf(flags->tpu)}, flags->tpu.heads,
                                     &flags->generator, &flags->problem, &from);
   Case& problem = input.problem;
+  if (flags->input.empty()) {
+    problem.beta =
+        InDtype(problem.beta, DtypeFromFlag(DtypeName(flags->tpu.beta_dtype, flags->tpu.kernel)));
+  }
   ApplyProblemFlags(flags->problem, &problem);
   DescribeOutputs(OutputDtype(flags->problem, problem), &problem);
   PlanOptions reference;
   reference.backend = KDA_BACKEND_REFERENCE;
   CreatePlan(problem, reference);  // is it a problem at all?
   const TpuCase tpu_case = ToTpu(problem);
-  if (flags->input.empty()) flags->tpu.gate_dtype = flags->generator.gate_dtype;
   tpu::ProgramRequest request = MakeTpuRequest(flags->tpu);
   request.problem = tpu_case.problem;
   request.problem.precise = flags->tpu.precise;
@@ -111,7 +122,12 @@ int Eval(EvalFlags* flags, const Context& context) {
     verdicts = VerifyAll(problem, &progress);
   }
   for (Verdict& verdict : verdicts) {
-    if (flags->tolerance > 0) verdict.limit = flags->tolerance;
+    const Tensor& output = verdict.tensor == "o"             ? problem.o
+                           : verdict.tensor == "final_state" ? problem.final_state
+                                                             : problem.checkpoints;
+    verdict.limit = flags->tolerance > 0
+                        ? flags->tolerance
+                        : tpu::RelativeLimit(request.family, output.layout.dtype == KDA_BF16);
   }
   const bool passed = std::all_of(verdicts.begin(), verdicts.end(),
                                   [](const Verdict& verdict) { return verdict.Passed(); });
@@ -154,7 +170,12 @@ void AddTpuEval(CLI::App* tpu, Context* context) {
   for (CLI::Option* option : AddGeneratorFlags(command, /*semantics=*/false, &flags->generator)) {
     option->excludes(input);
   }
-  command->add_option("--tolerance", flags->tolerance, "largest relative error taken")
+  // Of the dtypes that programs take, and by the kernel's own default.
+  command->remove_option(command->get_option("--gate-dtype"));
+  AddTpuDtypeFlags(command, &flags->tpu, "Generated inputs", input);
+  command
+      ->add_option("--tolerance", flags->tolerance,
+                   "largest relative error taken (default: the limits below)")
       ->check(PositiveNumber());
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddProblemFlags(command, "Default: bounded for inputs made here, else the file's, else log",

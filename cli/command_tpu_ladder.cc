@@ -33,6 +33,8 @@ const char kLadderFooter[] =
     "(serial and\n"
     "optimized: over flat_grid). Predicted are device times; published are wall times that others\n"
     "measured on a v6e, with the host's 0.12 ms in them, where there are any for the shape.\n"
+    "It takes minutes: eight programs one after another, each 5 to 60 s of libtpu on an idle "
+    "machine.\n"
     "Examples:\n"
     "  kda tpu ladder                                          the headline\n"
     "  kda tpu ladder --batch 64 --seqlen 1024 --heads 24";
@@ -40,7 +42,9 @@ const char kLadderFooter[] =
 const char kBarsFooter[] =
     "Each bar is a time to reach, predicted for a v6e, beside the best TPU kernel there was as the "
     "same\n"
-    "predictor sees it: there are none for another --target. Exit code 1 when one is missed.\n"
+    "predictor sees it. Exit code 1 when one is missed. It takes minutes: seven programs one "
+    "after\n"
+    "another, each 10 to 40 s of libtpu on an idle machine.\n"
     "Examples:\n"
     "  kda tpu bars\n"
     "  kda tpu bars --json";
@@ -329,11 +333,12 @@ void AddTpuLadder(CLI::App* tpu, Context* context) {
 
 void AddTpuBars(CLI::App* tpu, Context* context) {
   const auto flags = std::make_shared<LadderFlags>();
-  CLI::App* command =
-      tpu->add_subcommand("bars", "the times that this library's TPU kernels have to reach");
+  CLI::App* command = tpu->add_subcommand(
+      "bars", "the times that this library's TPU kernels have to reach on a v6e");
   command->footer(kBarsFooter);
   command->add_flag("--json", flags->json, "print JSON, with a manifest");
   AddTpuCompilerFlags(command, &flags->tpu);
+  command->get_option("--target")->group("");  // any but a v6e is refused by name
   command->callback([flags, context] { context->exit_code = Bars(*flags, *context); });
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "cli/command_tpu.h"
@@ -29,7 +30,10 @@ const char kPredictFooter[] =
     "its cycles at the chip's clock and of its bytes at the HBM bandwidth that was fitted to "
     "published\n"
     "measurements; \"bound\" says which. docs/tpu.md: the formula, its constants, how far it is "
-    "off.\n"
+    "off, and\n"
+    "under Words what the units are.\n"
+    "HBM is the chip's memory, VMEM its on-chip memory of vectors; spills are registers stored to "
+    "VMEM.\n"
     "Examples:\n"
     "  kda tpu predict                                         the headline: 4 x 2048, 16 heads\n"
     "  kda tpu predict --batch 64 --seqlen 8 --heads 24        many short sequences\n"
@@ -49,9 +53,18 @@ const char kTraceFooter[] =
     "rows beyond a sequence, is there once: a step's bundles are not the cycles/step of kda tpu "
     "predict.\n"
     "\"intra_chunk: solve\" is a part of a stage; rows below the stages are copies, tables and\n"
-    "what the compiler adds.\n"
+    "what the compiler adds; \"(no label)\" is what it adds without saying for what. A kernel of "
+    "the "
+    "ladder\n"
+    "names the stage alone, not the head; decode has no matrix products.\n"
+    "matmuls are instructions that multiply rows in a matrix unit, pushes put weights into it, "
+    "pops "
+    "take\n"
+    "results out, others are all the rest; first and last count bundles, the instructions of one "
+    "cycle.\n"
     "Examples:\n"
     "  kda tpu trace --output step.svg\n"
+    "  kda tpu trace --kernel decode --batch 64 --heads 24 --output decode.svg\n"
     "  kda tpu trace --kernel ladder --kernel-name gate_intra --output gate_intra.svg";
 
 void Predict(const PredictFlags& flags, const Context& context) {
@@ -106,13 +119,46 @@ tpu::HeadNames HeadNamesOf(const tpu::ProgramRequest& request) {
   return {static_cast<int>(tpu::MegaHeadGroup(request.problem.heads / request.partitions)), true};
 }
 
+// A loop or a branch of a step that does not run just once in it.
+struct Part {
+  std::string label;
+  int32_t bundles = 0;
+  double runs = 0;  // a step
+};
+
 struct Traced {
   std::string kernel, title;
   int32_t bundles = 0;  // of a step's code
   double cycles = 0;    // that a step takes on average
   tpu::MatrixUse use;
   std::vector<tpu::StageUse> stages;
+  std::vector<Part> parts;
+
+  bool HasHeads() const {
+    return std::any_of(stages.begin(), stages.end(), [](const auto& s) { return s.heads > 0; });
+  }
+  bool HasProducts() const {
+    return std::any_of(stages.begin(), stages.end(), [](const auto& s) { return s.matmuls > 0; });
+  }
 };
+
+std::vector<Part> PartsOf(const tpu::Program& code, tpu::TraceRange range,
+                          const tpu::KernelCounts& counts, double steps) {
+  std::vector<Part> parts;
+  const tpu::Executions executions = tpu::CountExecutions(code, counts);
+  for (size_t i = 0; i < code.blocks.size(); ++i) {
+    const tpu::Block& block = code.blocks[i];
+    const bool whole = block.first <= range.first && block.last >= range.last;
+    if (whole || block.first < range.first || block.last > range.last || block.label.empty() ||
+        block.kind == tpu::BlockKind::kGuard) {
+      continue;
+    }
+    const double runs = executions.blocks[i] / std::max(1.0, steps);
+    const std::string label = tpu::RowName("", tpu::PartsOf(block.label).part);
+    if (std::fabs(runs - 1) > 0.005) parts.push_back({label, block.last - block.first + 1, runs});
+  }
+  return parts;
+}
 
 void PrintTraceJson(const Traced& traced, const tpu::BuiltProgram& program,
                     const PredictFlags& flags, const Context& context) {
@@ -138,6 +184,11 @@ void PrintTraceJson(const Traced& traced, const tpu::BuiltProgram& program,
                               {"heads", s.heads},
                               {"chunks", s.chunks}});
   }
+  json["parts"] = Json::array();
+  for (const Part& part : traced.parts) {
+    json["parts"].push_back(
+        {{"label", part.label}, {"bundles", part.bundles}, {"runs_per_step", part.runs}});
+  }
   fmt::print("{}\n", json.dump(2));
 }
 
@@ -152,16 +203,31 @@ void PrintTrace(const Traced& traced, const tpu::HeadNames& names, const std::st
   }
   fmt::print("{}\n", table.Text());
   fmt::print(
-      "A step's code has {} bundles. Some of it is skipped or repeated: {:.0f} cycles on average, "
-      "the\ncycles/step of kda tpu predict\n",
-      traced.bundles, traced.cycles);
+      "matmuls: products of rows in a matrix unit; pushes: weights put into it; pops: results "
+      "taken out;\nfirst, last: bundles from the step's first; (no label): added by the "
+      "compiler\n\n");
+  fmt::print(
+      "A step's code has {} bundles; a step takes {:.0f} cycles on average, the cycles/step "
+      "of\nkda tpu predict{}\n",
+      traced.bundles, traced.cycles,
+      traced.parts.empty() ? "" : ". The difference is what does not run just once in it:");
+  if (!traced.parts.empty()) {
+    Table parts({"loop or branch", "bundles", "runs a step"});
+    for (const Part& part : traced.parts) {
+      parts.Add({part.label, fmt::format("{}", part.bundles), fmt::format("{:.2f}", part.runs)});
+    }
+    fmt::print("\n{}\n", parts.Text());
+  }
+  if (!traced.HasHeads()) fmt::print("This kernel's labels name stages, not heads\n");
   if (names.pairs) {
     fmt::print("The picture names heads in pairs, h0+1 to {}\n", names.NameOf(names.heads - 2));
   }
-  fmt::print(
-      "{:.0f} % of the slots for matrix products in use, {:.0f} % of those for weights; in "
-      "{:.0f} %\nof the step the matrix units work for several stages or heads at once\n",
-      100 * traced.use.matmul, 100 * traced.use.matpush, 100 * traced.use.interleaved);
+  if (traced.HasProducts()) {
+    fmt::print(
+        "{:.0f} % of the slots for matrix products in use, {:.0f} % of those for weights; in "
+        "{:.0f} %\nof the step the matrix units work for several stages or heads at once\n",
+        100 * traced.use.matmul, 100 * traced.use.matpush, 100 * traced.use.interleaved);
+  }
   fmt::print("The picture is in {}\n", output);
 }
 
@@ -180,10 +246,15 @@ void Trace(const PredictFlags& flags, const Context& context) {
   traced.kernel = report.prediction.kernels[chosen].name;
   traced.bundles = range.last - range.first + 1;
   traced.cycles = report.steps[chosen].cycles;
-  traced.title = fmt::format("{}: one step, {} bundles, {:.0f} cycles on average; {}",
-                             traced.kernel, traced.bundles, traced.cycles, program.description);
+  traced.title =
+      fmt::format("{}: one step, {} bundles, {:.0f} cycles on average; of the program {}",
+                  traced.kernel, traced.bundles, traced.cycles, program.description);
   traced.use = tpu::SummariseMatrixUse(code, range);
   traced.stages = tpu::SummariseStages(code, range, names);
+  const auto counts = program.counts.find(traced.kernel);
+  if (counts != program.counts.end()) {
+    traced.parts = PartsOf(code, range, counts->second, report.steps[chosen].steps);
+  }
   if (!tpu::WriteFile(flags.output, tpu::TraceSvg(code, range, traced.title, names))) {
     Failed("--output: cannot write '{}'", flags.output);
   }

@@ -1,5 +1,6 @@
 // kda tpu validate: predicted wall times of the ladder beside those measured on a v6e by others.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <mutex>
 
 #include "cli/command_tpu.h"
 #include "cli/error.h"
@@ -41,9 +43,14 @@ const char kFooter[] =
     "this\n"
     "library's: an error is as much a difference between kernels as one of the predictor\n"
     "(docs/tpu.md).\n"
-    "A program takes libtpu some 2 to 50 s; all 56 points are 168 programs. What is kept in a "
-    "folder\n"
-    "is not compiled again, so that a run which was ended goes on.\n"
+    "A program takes libtpu some 2 to 50 s on an idle machine, and several times that on a busy "
+    "one; all\n"
+    "56 points are 168 programs. One that takes longer than --time-limit is given up on: the "
+    "result "
+    "names\n"
+    "it, and no median has it in it. What is kept in a folder is not compiled again, so that a run "
+    "which\n"
+    "was ended goes on.\n"
     "Examples:\n"
     "  kda tpu validate                                  6 of the points\n"
     "  kda tpu validate --points all --keep compiled     all 56, may take an hour on two cores\n"
@@ -161,13 +168,44 @@ void PredictPoint(const ValidateFlags& flags, Point* point) {
   }
 }
 
+// What is being compiled, by several threads, and for how long.
+class AtHand {
+ public:
+  void Begin(const Point& point) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    running_.emplace_back(&point, Clock::now());
+  }
+  void End(const Point& point) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    running_.erase(std::find_if(running_.begin(), running_.end(),
+                                [&](const auto& one) { return one.first == &point; }));
+  }
+  // "original 1024x64 (35 s), optimized 8x1 (2 s)"
+  std::string Text() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::string> words;
+    for (const auto& [point, since] : running_) {
+      const double seconds = std::chrono::duration<double>(Clock::now() - since).count();
+      words.push_back(fmt::format("{} {} ({:.0f} s)", point->flags.rung, point->name, seconds));
+    }
+    return fmt::format("{}", fmt::join(words, ", "));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  mutable std::mutex mutex_;
+  std::vector<std::pair<const Point*, Clock::time_point>> running_;
+};
+
 // Every point, `flags.jobs` at a time. A libtpu that is not there ends it all.
 void PredictPoints(const ValidateFlags& flags, std::vector<Point>* points) {
   std::atomic<size_t> next{0}, done{0};
   std::atomic<bool> stop{false};
+  AtHand at_hand;
   const auto work = [&] {
     for (size_t i = next++; i < points->size() && !stop; i = next++) {
       Point& point = (*points)[i];
+      at_hand.Begin(point);
       try {
         PredictPoint(flags, &point);
       } catch (const Error& error) {
@@ -177,6 +215,7 @@ void PredictPoints(const ValidateFlags& flags, std::vector<Point>* points) {
           point.status == tpu::CompileStatus::kBadLibtpu) {
         stop = true;
       }
+      at_hand.End(point);
       ++done;
     }
   };
@@ -187,8 +226,8 @@ void PredictPoints(const ValidateFlags& flags, std::vector<Point>* points) {
   Progress progress("tpu validate");
   for (std::future<void>& worker : workers) {
     while (worker.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) {
-      progress.Update(static_cast<double>(done) / static_cast<double>(points->size()),
-                      fmt::format("{} of {} programs", done.load(), points->size()));
+      progress.Step(static_cast<int64_t>(done.load()), static_cast<int64_t>(points->size()),
+                    at_hand.Text());
     }
     worker.get();
   }
@@ -201,6 +240,8 @@ void PredictPoints(const ValidateFlags& flags, std::vector<Point>* points) {
 
 struct RungErrors {
   const char* rung;
+  int64_t wanted = 0;                // points, of which the comparison has those predicted
+  std::vector<std::string> missing;  // the others' names
   tpu::Comparison comparison;
   double median_ratio = 0;  // predicted / measured: which way the errors go
 };
@@ -210,14 +251,23 @@ std::vector<RungErrors> ErrorsOf(const std::vector<Point>& points) {
   for (const Rung& rung : kRungs) {
     std::vector<tpu::ComparedPoint> compared;
     std::vector<double> ratios;
+    std::vector<std::string> missing;
     for (const Point& point : points) {
-      if (point.flags.rung != rung.name || !point.error.empty()) continue;
+      if (point.flags.rung != rung.name) continue;
+      if (!point.error.empty()) {
+        missing.push_back(point.name);
+        continue;
+      }
       compared.push_back({point.name, point.prediction.wall_ms, point.measured.ms});
       ratios.push_back(point.ratio());
     }
+    const auto wanted = static_cast<int64_t>(compared.size() + missing.size());
+    if (wanted == 0) continue;
+    all.push_back({rung.name, wanted, missing, {}, 0});
     if (compared.empty()) continue;
     std::sort(ratios.begin(), ratios.end());
-    all.push_back({rung.name, tpu::Compare(compared), ratios[ratios.size() / 2]});
+    all.back().comparison = tpu::Compare(compared);
+    all.back().median_ratio = ratios[ratios.size() / 2];
   }
   return all;
 }
@@ -238,10 +288,20 @@ void PrintText(const std::vector<Point>& points, const ValidateFlags& flags) {
   Table table({"rung", "points", "median error", "worst error", "at", "predicted / measured"});
   for (const RungErrors& rung : ErrorsOf(points)) {
     const tpu::Comparison& c = rung.comparison;
-    table.Add({rung.rung, fmt::format("{}", c.points), Percent(c.median_error),
-               Percent(c.worst_error), c.worst, fmt::format("{:.2f}", rung.median_ratio)});
+    const std::string of = fmt::format("{} of {}", c.points, rung.wanted);
+    if (c.points == 0) {
+      table.Add({rung.rung, of, "-", "-", "-", "-"});
+      continue;
+    }
+    table.Add({rung.rung, of, Percent(c.median_error), Percent(c.worst_error), c.worst,
+               fmt::format("{:.2f}", rung.median_ratio)});
   }
   fmt::print("{}\n{}", all.Text(), table.Text());
+  for (const RungErrors& rung : ErrorsOf(points)) {
+    if (rung.missing.empty()) continue;
+    fmt::print("\nNot predicted, and in no figure of {}: {}\n", rung.rung,
+               fmt::join(rung.missing, ", "));
+  }
   fmt::print(
       "\nThe measured kernels are the published ones, the predicted ones this library's "
       "(docs/tpu.md).\n");
@@ -257,12 +317,16 @@ void PrintJson(const std::vector<Point>& points, const ValidateFlags& flags,
                {"rungs", Json::array()},
                {"results", Json::array()}};
   for (const RungErrors& rung : ErrorsOf(points)) {
+    const bool any = rung.comparison.points > 0;
+    const auto number = [&](double x) { return any ? Json(x) : Json(nullptr); };
     json["rungs"].push_back({{"rung", rung.rung},
                              {"points", rung.comparison.points},
-                             {"median_error", rung.comparison.median_error},
-                             {"worst_error", rung.comparison.worst_error},
-                             {"worst_point", rung.comparison.worst},
-                             {"median_ratio", rung.median_ratio}});
+                             {"points_wanted", rung.wanted},
+                             {"not_predicted", rung.missing},
+                             {"median_error", number(rung.comparison.median_error)},
+                             {"worst_error", number(rung.comparison.worst_error)},
+                             {"worst_point", any ? Json(rung.comparison.worst) : Json(nullptr)},
+                             {"median_ratio", number(rung.median_ratio)}});
   }
   for (const Point& point : points) {
     Json record = {{"rung", point.flags.rung},
@@ -315,6 +379,7 @@ int Validate(const ValidateFlags& flags, const Context& context) {
 
 void AddTpuValidate(CLI::App* tpu, Context* context) {
   const auto flags = std::make_shared<ValidateFlags>();
+  flags->tpu.time_limit = 3600;  // programs of original, on a machine with other work
   CLI::App* command =
       tpu->add_subcommand("validate", "the predictor against times that others measured on a v6e");
   command->footer(kFooter);

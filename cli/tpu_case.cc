@@ -120,6 +120,16 @@ TpuCase ToTpu(const Case& problem) {
   return out;
 }
 
+Tensor InDtype(const Tensor& tensor, kda_dtype dtype) {
+  if (!tensor.present() || tensor.layout.dtype == dtype) return tensor;
+  const int64_t* const shape = tensor.layout.shape;
+  Tensor result = NewTensor(dtype, {shape, shape + tensor.layout.rank});
+  for (int64_t i = 0; i < tensor.Elements(); ++i) {
+    StoreElement(result.data, dtype, i, LoadElement(tensor.data, tensor.layout.dtype, i));
+  }
+  return result;
+}
+
 void TakeTpuOutputs(const tpu::hlo::Arrays& outputs, Case* problem) {
   const auto take = [&](const char* name, Tensor* tensor) {
     const auto it = outputs.find(name);

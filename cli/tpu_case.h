@@ -20,6 +20,9 @@ TpuCase ToTpu(const Case& problem);
 // Into memory that is allocated.
 void TakeTpuOutputs(const tpu::hlo::Arrays& outputs, Case* problem);
 
+// A dense tensor's elements, rounded to another dtype.
+Tensor InDtype(const Tensor& tensor, kda_dtype dtype);
+
 }  // namespace kda::cli
 
 #endif  // KDA_CLI_TPU_CASE_H_

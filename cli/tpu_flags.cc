@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <tuple>
 
 #include "cli/error.h"
 #include "cli/flags.h"
@@ -39,10 +40,8 @@ std::vector<std::string> AllTargets() {
   return names;
 }
 
-// The published kernels were timed with fp32 gates and beta; mega reads bf16.
 DType DtypeOf(const std::string& name, const std::string& kernel) {
-  if (name.empty()) return kernel == "ladder" ? DType::kF32 : DType::kBF16;
-  return name == "fp32" ? DType::kF32 : DType::kBF16;
+  return DtypeName(name, kernel) == "fp32" ? DType::kF32 : DType::kBF16;
 }
 
 tpu::LadderOptions MakeLadderOptions(const TpuFlags& flags) {
@@ -141,7 +140,10 @@ const char* LengthOption(const TpuFlags& flags) {
   std::string option, value = refusal.value;
   if (const ArgumentOption* row = OptionOf(refusal.argument); row != nullptr) {
     option = row->option;
-    if (option == "--gate-dtype") value = flags.gate_dtype;
+    if (option == "--gate-dtype") value = DtypeName(flags.gate_dtype, flags.kernel);
+    if (option == "--precise") {
+      BadArgument("--precise: belongs to --kernel mega, not to --kernel {}", flags.kernel);
+    }
     if (option == "--target") value = fmt::format("{}, of {} chips", flags.target, value);
   } else if (refusal.argument.rfind("lengths[", 0) == 0) {
     option = LengthOption(flags);
@@ -201,6 +203,27 @@ void AddTpuShapeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
   }
 }
 
+// The published kernels were timed with fp32 gates and beta; mega reads bf16.
+std::string DtypeName(const std::string& name, const std::string& kernel) {
+  if (!name.empty()) return name;
+  return kernel == "ladder" ? "fp32" : "bf16";
+}
+
+void AddTpuDtypeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
+                      CLI::Option* without) {
+  for (auto& [name, of, value] :
+       {std::tuple<const char*, const char*, std::string*>{"--gate-dtype", "g", &flags->gate_dtype},
+        {"--beta-dtype", "beta", &flags->beta_dtype}}) {
+    CLI::Option* option =
+        app->add_option(
+               name, *value,
+               fmt::format("of {} (default: bf16; for the ladder fp32, as it was published)", of))
+            ->check(OneOf({"bf16", "fp32"}))
+            ->group(group);
+    if (without != nullptr) option->excludes(without);
+  }
+}
+
 void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags) {
   const std::string group = "What is computed (K = V = 128)";
   AddTpuShapeFlags(app, flags, group, nullptr);
@@ -213,13 +236,7 @@ void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags) {
                   "within 116 binades, mega takes the slower way of gates without a bound")
       ->check(FiniteNumber())
       ->group(group);
-  for (auto& [name, value] :
-       {std::pair<const char*, std::string*>{"--gate-dtype", &flags->gate_dtype},
-        {"--beta-dtype", &flags->beta_dtype}}) {
-    app->add_option(name, *value, "default: bf16; for the ladder fp32, as it was published")
-        ->check(OneOf({"bf16", "fp32"}))
-        ->group(group);
-  }
+  AddTpuDtypeFlags(app, flags, group, nullptr);
   app->add_flag("--qk-l2norm", flags->qk_l2norm, "normalise each row of q and k first")
       ->group(group);
   app->add_flag("--beta-logits", flags->beta_logits, "beta is a logit")->group(group);

@@ -40,12 +40,17 @@ struct TpuFlags {
 // --batch, --seqlen, --lengths, --heads; `without`: an option that excludes them, or null.
 void AddTpuShapeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
                       CLI::Option* without);
+// --gate-dtype, --beta-dtype; `without` as above.
+void AddTpuDtypeFlags(CLI::App* app, TpuFlags* flags, const std::string& group,
+                      CLI::Option* without);
 // .. and all else of the problem.
 void AddTpuProblemFlags(CLI::App* app, TpuFlags* flags);
 void AddTpuKernelFlags(CLI::App* app, TpuFlags* flags);
 void AddTpuCompilerFlags(CLI::App* app, TpuFlags* flags);
 
 std::vector<int64_t> LengthsOf(const TpuFlags& flags);
+// "bf16" or "fp32": `name`, an option's value, or where it is empty what the kernel is made for.
+std::string DtypeName(const std::string& name, const std::string& kernel);
 // Throws Error, naming the options, where they contradict each other or the kernel.
 tpu::ProgramRequest MakeTpuRequest(const TpuFlags& flags);
 

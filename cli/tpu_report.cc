@@ -66,15 +66,22 @@ std::string OccupancyTable(const tpu::Report& report) {
                         Unit::kEup,    Unit::kVload,   Unit::kVstore, Unit::kSalu};
   std::vector<std::string> columns = {"slots in use"};
   for (Unit unit : shown) columns.emplace_back(tpu::UnitName(unit));
+  columns.emplace_back("busiest");
   Table table(columns);
   for (const PredictedOperation& k : report.prediction.kernels) {
     std::vector<std::string> cells = {k.name};
     for (Unit unit : shown) {
       cells.push_back(fmt::format("{:.0f} %", 100 * k.occupancy[static_cast<size_t>(unit)]));
     }
+    cells.emplace_back(tpu::UnitName(tpu::BusiestUnit(k)));
     table.Add(cells);
   }
-  return table.Text();
+  return table.Text() +
+         "matmul, matpush: matrix products, weights put into the matrix units; xlu: moves along "
+         "and\n"
+         "across lanes; valu: vector arithmetic; vpop: results taken from units; eup: exp, 1/x and "
+         "the\n"
+         "like; vload, vstore: VMEM read, written; salu: scalar arithmetic (docs/tpu.md, Words)\n";
 }
 
 std::string OperationTable(const tpu::Prediction& prediction) {

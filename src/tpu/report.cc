@@ -73,6 +73,17 @@ TpuProblem OfOneChip(const ProgramRequest& request) {
   return ShardOf(request.problem, request.partitions);
 }
 
+// A chunk runs more than 3 blocks of mega's code: of more chunks than this counting would end in the same
+// refusal, only some seconds later.
+constexpr int64_t kMostMegaChunks = ir::kMostBlockRuns / 3;
+
+void CheckMegaChunks(const TpuProblem& p) {
+  int64_t chunks = 0;
+  for (const int64_t length : p.lengths) chunks += std::max<int64_t>(ChunksOf(length), 1);
+  RefuseOutside("mega", "chunks x groups of heads, which is counted one by one,",
+                chunks * (p.heads / MegaHeadGroup(p.heads)), 1, kMostMegaChunks);
+}
+
 std::string Chips(int partitions) {
   return partitions == 1 ? "" : ", on " + std::to_string(partitions) + " chips";
 }
@@ -140,7 +151,8 @@ TpuProblem PackedProblem(const std::vector<int64_t>& lengths, int64_t heads) {
 void CheckProgram(const ProgramRequest& request) {
   switch (request.family) {
     case Family::kMega:
-      return CheckMega(OfOneChip(request));
+      CheckMega(OfOneChip(request));
+      return CheckMegaChunks(OfOneChip(request));
     case Family::kLadder:
       RefuseOutside("ladder", "partitions", request.partitions, 1, 1);
       PlanLadder(request.problem, request.ladder);

@@ -117,6 +117,9 @@ class WithoutLibtpu(Folder):
                 (["eval", "--dtype", "fp32"], ("q", "BF16")),
                 (["eval", "--gate-dtype", "fp32"], ("--gate-dtype: fp32", "mega")),
                 (["eval", "--decode"], ("--decode", "--kernel decode")),
+                (["eval", "--kernel", "decode", "--precise"], ("--precise: ", "--kernel decode")),
+                (["emit", "--output", self.folder, "--batch", "1", "--seqlen", "16777216",
+                  "--heads", "1024"], ("chunks x groups of heads", "5592405")),
                 (["eval", "--kernel", "ladder", "--checkpoint-every", "64"],
                  ("--checkpoint-every: 64", "ladder")),
                 (["eval", "--input", __file__], ("--input", "not a safetensors file")),
@@ -193,6 +196,21 @@ class WithoutLibtpu(Folder):
                 self.assertTrue(result["passed"])
                 self.assertLess(result["tensors"]["o"]["relative_error"], 6e-3)
                 self.assertLess(result["tensors"]["final_state"]["relative_error"], 6e-3)
+                limits = {n: t["relative_limit"] for n, t in result["tensors"].items()}
+                fp32 = "decode" in flags  # whose products are fp32's; o is stored in bf16
+                self.assertEqual(limits, {"o": 2e-5 + 2**-8 if fp32 else 6e-3,
+                                          "final_state": 2e-5 if fp32 else 6e-3})
+
+    def test_eval_runs_what_is_compiled(self):
+        for kernel in ("mega", "decode", "ladder"):
+            shape = ("--kernel", kernel, "--batch", "2", "--heads", "8",
+                     *(("--seqlen", "3") * (kernel != "decode")))
+            for flags in ((), ("--beta-dtype", "fp32"), ("--beta-dtype", "bf16"),
+                          ("--gate", "log"), ("--gate", "softplus", "--qk-l2norm")):
+                with self.subTest(kernel=kernel, flags=flags):
+                    self.assertEqual(
+                        kda_json("tpu", "eval", *shape, *flags)["program"],
+                        kda_json("tpu", "emit", *shape, *flags, "--output", self.folder)["program"])
 
     def test_eval_of_a_file(self):
         made, out, cpu = (self.path(n) for n in ("made.safetensors", "out.safetensors",
@@ -343,6 +361,10 @@ class WithLibtpu(Folder):
         self.assertAlmostEqual(result["rungs"][0]["worst_error"], abs(1 - point["ratio"]), places=6)
         self.assertEqual(kda_json(*arguments, "--time-limit", "0.01")["results"], [point],
                          "what is kept is not compiled again")
+        both = kda(*arguments[:3], "8x1,8x64", *arguments[4:], "--time-limit", "0.01")
+        self.assertEqual(both.returncode, 1)
+        self.assertIn("1 of 2", both.stdout)
+        self.assertIn("in no figure of optimized: 8x64", both.stdout)
 
 
 if __name__ == "__main__":

@@ -300,6 +300,26 @@ TEST(Counter, RefusesWhatTakesTooLong) {
   }
 }
 
+// .. before anything is counted, where the grid and loops of constant length alone are too much; and not
+// where they are just as much as may be counted.
+TEST(Counter, RefusesClosedBoundsAtOnce) {
+  const auto nested = [](int64_t steps, int64_t outer, int64_t inner) {
+    Builder b("nested");
+    b.Grid({steps});
+    const Ref s = b.ScratchSmem("s", DType::kI32, {1});
+    b.For(0, outer, [&](Value) { b.For(0, inner, [&](Value) { Store(s.At(0), 1); }); });
+    return b.Take();
+  };
+  CountOptions options;
+  options.most_block_runs = 4 * (1 + 5 * (1 + 6));
+  EXPECT_EQ(Count(nested(4, 5, 6), {}, options).steps, 4);
+  EXPECT_EQ(Count(nested(4, 0, 6), {}, options).steps, 4);
+  EXPECT_THROW(Count(nested(4, 5, 7), {}, options), BuildError);
+  EXPECT_THROW(Count(nested(5, 5, 6), {}, options), BuildError);
+  options.most_block_runs = int64_t{1} << 61;  // would be counted for years
+  EXPECT_THROW(Count(nested(1 << 30, 1 << 30, 1 << 30), {}, options), BuildError);
+}
+
 // The loops of a long sequence: no vector is touched.
 TEST(Counter, IsFast) {
   Builder b("long");

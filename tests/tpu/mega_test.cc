@@ -156,7 +156,7 @@ TEST(Mega, ExtremeGates) {
 
 TEST(Mega, LowestBound) {
   Case c = MegaStandard(1, 8, {20}, MegaGate::kBounded, Regime::kSlow);
-  c.lower_bound = -3e38;
+  c.lower_bound = -1e38;  // the least there is (core/limits.cc)
   c.A_log.clear();
   c.dt_bias.clear();
   const double x[] = {-200, -1e30, -kInf, -80, 0, 60, 1e30, kInf};
@@ -307,15 +307,17 @@ TEST(Mega, Scale) {
 // At the end of a block of gates at their bound decays are 2^-116: a small scale must not meet them
 // before the query does. What is read of the initial state is all there is: v is 0.
 TEST(Mega, SmallScaleAtStrongGates) {
-  for (double bound : {-5.0, -5.02, -6.0}) {
-    for (double scale : {0.05, 0x1p-5, 1e-3, 1e-10, -1e-25}) {
-      SCOPED_TRACE(std::to_string(bound) + ", 2^" + std::to_string(std::log2(std::fabs(scale))));
-      Case c = MegaStandard(7, 8, {3, 6}, MegaGate::kBounded, Regime::kSat);
-      c.lower_bound = bound;
-      for (double& v : c.v) v = 0;
-      c.scale = scale;
-      CheckMega(c);
-    }
+  // Either side of where the scale is multiplied in later, each bound and way, and far below.
+  const std::pair<double, double> bounds_and_scales[] = {
+      {-5.0, 0.05},  {-5.0, 0x1p-5}, {-5.0, 1e-10},  {-5.02, -1e-25},
+      {-5.02, 1e-3}, {-5.02, 1e-10}, {-5.0, -1e-25}, {-6.0, -1e-25}};
+  for (const auto& [bound, scale] : bounds_and_scales) {
+    SCOPED_TRACE(std::to_string(bound) + ", 2^" + std::to_string(std::log2(std::fabs(scale))));
+    Case c = MegaStandard(7, 8, {3, 6}, MegaGate::kBounded, Regime::kSat);
+    c.lower_bound = bound;
+    for (double& v : c.v) v = 0;
+    c.scale = scale;
+    CheckMega(c);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -192,9 +193,38 @@ TEST(BuildProgram, RefusesWhatCannotBeCounted) {
   request.ladder.switches = 0;
   EXPECT_NE(RefusalOf(request).find("chunks of the longest"), std::string::npos)
       << RefusalOf(request);
+  request = Request(Family::kMega, {int64_t{1} << 24}, 1024);  // 64 groups of 16 heads
+  EXPECT_NE(RefusalOf(request).find("chunks x groups of heads, which is counted one by one, is "
+                                    "16777216, but must be 1 to 5592405"),
+            std::string::npos)
+      << RefusalOf(request);
   request = Request(Family::kLadder, {64}, int64_t{1} << 28);
   EXPECT_NE(RefusalOf(request).find("heads is 268435456, but must be 1 to 65536"),
             std::string::npos);
+}
+
+// What that bound rests on.
+TEST(Counts, MegaRunsMoreThanThreeBlocksAChunk) {
+  for (const int64_t heads : {8, 16, 24, 32}) {
+    for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{64000},
+                                                std::vector<int64_t>(300, 64),
+                                                std::vector<int64_t>(300, 1),
+                                                {1},
+                                                {64000, 0, 0}}) {
+      for (int variant = 0; variant < 5; ++variant) {
+        TpuProblem p = PackedProblem(lengths, heads);
+        if (variant == 1) p.initial_state = p.final_state = false;
+        if (variant == 2) p.gate = KDA_GATE_SOFTPLUS;
+        if (variant == 3) p.checkpoint_every = p.tokens;
+        if (variant == 4) p.precise = true;
+        const ir::Counts counts = CountProgram(BuildMegaKernel(p), p);
+        int64_t chunks = 0;
+        for (const int64_t n : lengths) chunks += std::max<int64_t>(ChunksOf(n), 1);
+        EXPECT_GT(std::accumulate(counts.block_runs.begin(), counts.block_runs.end(), int64_t{0}),
+                  3 * chunks * (heads / MegaHeadGroup(heads)));
+      }
+    }
+  }
 }
 
 TEST(CompileProgram, SaysWhatIsMissing) {

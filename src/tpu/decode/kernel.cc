@@ -131,7 +131,7 @@ void Kernel::WriteStep() {
     const Builder::Label label(b, "first_vectors");
     turn = before & 1u;
     place = before & static_cast<uint32_t>(kRing - 1);
-    PrepareVectors(b->Constant(DType::kI32, 0));
+    IntraChunk(b->Constant(DType::kI32, 0));
   }
   const Builder::Label label(b, "items");
   count = tokens * static_cast<double>(groups);
@@ -142,8 +142,9 @@ void Kernel::WriteStep() {
     place = item & static_cast<uint32_t>(kRing - 1);
     turn = item & 1u;
     WaitState();
-    UpdateStates();
-    PrepareNext();
+    InterChunk();
+    StoreOutput();
+    IntraChunkOfNext();
     StartWrite();
   });
   const Builder::Label finish(b, "finish");

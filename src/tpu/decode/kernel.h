@@ -21,6 +21,16 @@ inline constexpr int64_t kBlock = 16;  // tokens of a grid step
 inline constexpr int kBetaSteps = 3;   // 2^3 grid steps for each 128 tokens, the lanes of beta
 static_assert(kBlock << kBetaSteps == kDim, "beta's windows are those of whole grid steps");
 
+enum Walk : int64_t { kNextSequence, kNextGroup, kWalkSize };
+
+// Matrices of `rows`, one row per head. |k| = |q| = 1 unless the kernel normalises.
+enum Row : int64_t {
+  kV,   // beta v / |k|
+  kK,   // beta / |k|^2      r = kV - kK (Sd^T k)
+  kQ,   // scale / |q|       o = kQ (Sd^T q) + kQK r
+  kQK,  // scale q . k / |q|
+};
+
 struct Kernel {
   Kernel(Builder* builder, const TpuProblem& problem);
 
@@ -37,15 +47,20 @@ struct Kernel {
 
   // gate_cumsum.cc
   void PrepareGates();
-  Value Decay(Value group, Value g) const;
+  Value GateCumsum(Value group, Value g) const;  // e^g
 
-  // vectors.cc
+  // intra_chunk.cc
   void PrepareBeta();
-  void PrepareVectors(Value item);  // of an item of the grid step, for UpdateStates
-  void PrepareNext();
+  void IntraChunk(Value item);  // of an item of the grid step, for InterChunk and Output
+  void IntraChunkOfNext();
 
-  // state.cc
-  void UpdateStates();
+  // inter_chunk.cc
+  void InterChunk();  // of all heads of the item, each with its Output
+  Value RowOf(Row row, int64_t head) const;
+
+  // output.cc
+  void Output(int64_t head, Value queries, Value decayed, Value r);
+  void StoreOutput();
 
   Builder* const b;
   const TpuProblem problem;
@@ -67,7 +82,7 @@ struct Kernel {
   Ref betas;                   // [H, up to 128 tokens] fp32, activated
   // Of the item being computed and of the next one, in turn:
   Ref columns;  // [2, 128, 16]: e^g of the heads, then k (low half) and q (high half)
-  Ref rows;     // [2, 4, 8, 128]: kV, kK, kQ, kQK
+  Ref rows;     // [2, 4, 8, 128]: one matrix per Row
   Ref o_rows;   // [8, 128]
   // In SMEM, per place in the ring: its item, and whether its state is being written.
   Ref sequence_of, group_of, writing;
@@ -76,16 +91,6 @@ struct Kernel {
 
   // Of the grid step and of the item being written.
   Value step, count, item, place, turn, local;
-};
-
-enum Walk : int64_t { kNextSequence, kNextGroup, kWalkSize };
-
-// Matrices of `rows`, one row per head. |k| = |q| = 1 unless the kernel normalises.
-enum Row : int64_t {
-  kV,   // beta v / |k|
-  kK,   // beta / |k|^2      r = kV - kK (Sd^T k)
-  kQ,   // scale / |q|       o = kQ (Sd^T q) + kQK r
-  kQK,  // scale q . k / |q|
 };
 
 }  // namespace kda::tpu::decode

@@ -79,6 +79,7 @@ class Counter {
 
   Counts Run(const std::vector<Array>& arguments) {
     Bind(arguments);
+    RefuseAtOnce();
     bool more = true;
     while (more) {
       for (size_t a = 0; a < p_.arguments.size(); ++a) MoveWindow(a);
@@ -208,14 +209,46 @@ class Counter {
     return *scalar;
   }
 
+  // What `times` runs of a block run at least, its loops of constant length included; no more than one
+  // beyond what may be counted.
+  int64_t LeastRuns(int block, int64_t times) const {
+    const int64_t most = options_.most_block_runs;
+    int64_t once = 1;
+    for (int node : p_.blocks[static_cast<size_t>(block)].nodes) {
+      if (At(node).op != Op::kFor) continue;
+      int64_t range[3] = {};  // from, to, step
+      bool constant = true;
+      for (size_t i = 0; i < 3; ++i) {
+        const Node& operand = At(At(node).operands[i]);
+        constant = constant && operand.op == Op::kConstant;
+        if (constant) range[i] = static_cast<int64_t>(operand.number);
+      }
+      if (!constant || range[2] <= 0 || range[0] >= range[1]) continue;
+      const int64_t trips = (range[1] - range[0] + range[2] - 1) / range[2];
+      once = std::min(once + LeastRuns(At(node).blocks[0], trips), most + 1);
+    }
+    return once > most / std::max<int64_t>(times, 1) ? most + 1 : once * times;
+  }
+
+  void RefuseAtOnce() {
+    int64_t steps = 1;
+    for (int64_t extent : p_.grid) {
+      if (extent > 0 && steps > options_.most_block_runs / extent) RefuseTooMany();
+      steps *= extent;
+    }
+    if (LeastRuns(p_.body, steps) > options_.most_block_runs) RefuseTooMany();
+  }
+
+  [[noreturn]] void RefuseTooMany() const {
+    throw BuildError(p_.name + ": the blocks of code that it runs are more than " +
+                     std::to_string(options_.most_block_runs) +
+                     ", but must be at most as many to be counted: fewer tokens, sequences or "
+                     "heads");
+  }
+
   void RunBlock(int block) {
     ++counts_.block_runs[static_cast<size_t>(block)];
-    if (++runs_ > options_.most_block_runs) {
-      throw BuildError(p_.name + ": the blocks of code that it runs are more than " +
-                       std::to_string(options_.most_block_runs) +
-                       ", but must be at most as many to be counted: fewer tokens, sequences or "
-                       "heads");
-    }
+    if (++runs_ > options_.most_block_runs) RefuseTooMany();
     for (int node : lists_[static_cast<size_t>(block)]) {
       current_ = node;
       RunNode(node);

@@ -1,5 +1,16 @@
-// What the decode kernel's items need of their tokens' vectors, made while the item before is computed:
-// beside the arithmetic on its states, in the same straight piece of code.
+// Stage intra_chunk of the decode kernel: what an item needs of its token's vectors. A chunk of one row: Aqk
+// is the one product q . k, and L is empty.
+//
+//   kV = beta v / |k|,   kK = beta / |k|^2,   kQ = scale / |q|,   kQK = scale (q . k) / |q|
+//
+// |q| and |k| are 1 unless the kernel normalises (qk_l2norm); k is not scaled itself.
+//
+// In, per item: q, k, v [8, 128] bf16; beta [N, H] or [H, N] bf16 or fp32, of the grid step's tokens; e^g
+// [8, 128] fp32 from gate_cumsum. Out: `rows` [4, 8, 128] fp32, those four, a head each row, and `columns`
+// [128, 16] of words, e^g (fp32) and k, q (two bf16), a head each column.
+//
+// Made while the item before is computed: beside the arithmetic on its states, in the same straight piece of
+// code.
 #include "tpu/activation.h"
 #include "tpu/decode/kernel.h"
 
@@ -21,12 +32,12 @@ Value SumOfLanes(Value x) { return Widen(ReduceSum(x, 1)); }
 
 }  // namespace
 
-void Kernel::PrepareVectors(Value i) {
+void Kernel::IntraChunk(Value i) {
   const Shape shape = {kHeads, kDim};
   const Value group = Load(group_of.At(Index(place)));
   const Value n = Load(sequence_of.At(Index(place)));
   const auto load = [&](const Ref& window) { return Cast(Load(window.At(Index(i))), DType::kF32); };
-  const Value decay = Decay(group, load(g));
+  const Value decay = GateCumsum(group, load(g));
   Value queries = load(q), keys = load(k);
 
   // beta of the item's heads, along the lanes of their rows.
@@ -52,13 +63,13 @@ void Kernel::PrepareVectors(Value i) {
         ir::Transpose(ir::Concat({Bits(decay, DType::kI32), PackPair(keys, queries)}, 0)));
 }
 
-void Kernel::PrepareNext() {
+void Kernel::IntraChunkOfNext() {
   const Builder::Label label(b, "vectors");
   const Value here = place, this_turn = turn;
   const Value next = item + 1.0;
   place = next & static_cast<uint32_t>(kRing - 1);
   turn = next & 1u;
-  PrepareVectors(Min(local + 1.0, count - 1.0));
+  IntraChunk(Min(local + 1.0, count - 1.0));
   place = here;
   turn = this_turn;
 }
