@@ -142,6 +142,61 @@ TEST_P(CaseA04, CorrelatedKeysThroughTheBoundedGate) {
   }
 }
 
+// Keys that are one vector but for 2 %, queries that are not, bf16: v_new of neighbouring tokens are
+// large and cancel, so that errors of Aqk which differ from key to key would be 1.4e-2 of o. The
+// limit is that of any other input.
+TEST_P(CaseA04, KeysAlikeUnderEveryGate) {
+  for (uint64_t seed = 1; seed <= (FastTests() ? 6 : 20); ++seed) {
+    Case c = Standard(Std(700 + seed, 64, 1).In(Regime::kSlow));
+    c.S0.clear();
+    for (int64_t t = 0; t < c.T; ++t) {
+      double norm = 0;
+      std::vector<double> key(128);
+      for (int64_t d = 0; d < 128; ++d) {
+        double& x = key[static_cast<size_t>(d)];
+        x = Normal(seed, 1, static_cast<uint64_t>(d)) +
+            0.02 * Normal(seed, 2, static_cast<uint64_t>(t * 128 + d));
+        norm += x * x;
+      }
+      for (int64_t d = 0; d < 128; ++d) {
+        c.Key(t, 0, d) = Bf16(key[static_cast<size_t>(d)] / std::sqrt(norm));
+        c.G(t, 0, d) = Bf16(-7 + 0.5 * Normal(seed, 3, static_cast<uint64_t>(t * 128 + d)));
+      }
+      c.Beta(t, 0) = 3;
+    }
+    ExpectRight(c, {Base()});
+    c.gate = KDA_GATE_SOFTPLUS;
+    ExpectRight(c, {Base()});
+  }
+}
+
+// A few tokens of one head: q . k happens to be small in some, and then is all there is of o.
+TEST_P(Regimes, FewTokensOfOneHead) {
+  for (Regime regime : kRegimes) {
+    for (int64_t T : {2, 3, 5, 16}) {
+      for (uint64_t seed = 1; seed <= (FastTests() ? 10 : 60); ++seed) {
+        Case c = Standard(Std(800 + seed, T, 1).In(regime).Dims(128, 32));
+        c.S0.clear();
+        ExpectRight(c, {Base()});
+      }
+    }
+  }
+}
+
+// Keys far below one, with values as large: what is read within a chunk must not be flushed.
+TEST_P(Regimes, SmallKeysAndQueries) {
+  for (Regime regime : kRegimes) {
+    for (double size : {1e-18, 1e-22}) {
+      Case c = Standard(Std(900, 70, 1).In(regime).Dims(128, 32));
+      c.S0.clear();
+      c.scale = 1;
+      for (double& x : c.k) x = Bf16(x * size);
+      for (double& x : c.v) x = Bf16(x / size);
+      ExpectRight(c, {Base()});
+    }
+  }
+}
+
 TEST_P(CaseA05, AlternatingKeys) {
   for (int64_t T : {16, 17, 32, 48, 64, 128}) {
     Case c = IdenticalKeys(T);

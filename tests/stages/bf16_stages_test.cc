@@ -206,10 +206,10 @@ std::string Name(const Info& info) {
   return std::string(kda_isa_name(std::get<0>(info.param))) + "_" +
          kRegimes[static_cast<int>(std::get<1>(info.param))];
 }
-const auto kEvery = testing::Combine(testing::ValuesIn(IsasWithBf16()),
-                                     testing::Values(Regime::kMixed, Regime::kSaturated,
-                                                     Regime::kSlow, Regime::kWipe,
-                                                     Regime::kUnbounded));
+const auto kEvery =
+    testing::Combine(testing::ValuesIn(IsasWithBf16()),
+                     testing::Values(Regime::kMixed, Regime::kSaturated, Regime::kSlow,
+                                     Regime::kWipe, Regime::kUnbounded));
 INSTANTIATE_TEST_SUITE_P(Isa, Bf16StageTest, kEvery, [](const auto& info) { return Name(info); });
 INSTANTIATE_TEST_SUITE_P(Isa, Bf16SumsTest, kEvery, [](const auto& info) { return Name(info); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16StageTest);

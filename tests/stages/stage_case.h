@@ -124,7 +124,7 @@ class StageCase {
     }
     view_.g = rows(g_, shape_.dim_k);
     view_.beta = rows(beta_, 1);
-    view_.gate = {Gate::kLog, 1, 0, {1, 1}, 0, nullptr, false, 1, 1};
+    view_.gate = {Gate::kLog, 1, 0, {1, 1}, 0, nullptr};
     view_.scale = 0.125f;
     view_.o = reinterpret_cast<char*>(o_.data());
     view_.o_stride = shape_.dim_v * int64_t{4};
