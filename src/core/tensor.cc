@@ -146,10 +146,12 @@ kda_status CheckTensor(const TensorRule& rule, const kda_tensor& in, kda_tensor*
     if (!FillDense(&t)) return Overflow(rule, t, error);
   } else {
     for (int32_t i = 0; i < t.rank; ++i) {
-      if (t.stride[i] >= 0) continue;
-      return Fail(error, KDA_ERROR_STRIDE, rule.name,
-                  "stride of dimension %d (%s) is %" PRId64 ", must not be negative", i,
-                  rule.axes[i].label, t.stride[i]);
+      if (t.stride[i] < 0) {
+        return Fail(error, KDA_ERROR_STRIDE, rule.name,
+                    "stride of dimension %d (%s) is %" PRId64 ", must not be negative", i,
+                    rule.axes[i].label, t.stride[i]);
+      }
+      if (t.shape[i] <= 1) t.stride[i] = 0;  // never stepped along, however far that would be
     }
   }
   if (!ExtentFits(t)) return Overflow(rule, t, error);
@@ -157,10 +159,6 @@ kda_status CheckTensor(const TensorRule& rule, const kda_tensor& in, kda_tensor*
     status = CheckContiguous(rule, &t, error);
     if (status == KDA_OK && rule.output) status = CheckNested(rule, t, error);
     if (status != KDA_OK) return status;
-  }
-  // Nor are these stepped along, however far that would be.
-  for (int32_t i = 0; i < t.rank - rule.dense; ++i) {
-    if (t.shape[i] <= 1) t.stride[i] = 0;
   }
   *out = t;
   return KDA_OK;

@@ -255,6 +255,22 @@ TEST(Tensors, StridesTaken) {
   }
 }
 
+// A dimension of one element is never stepped along, so that no offset is made of its stride.
+TEST(Tensors, StridesOfOneElementAreNotUsed) {
+  SmallCase small;
+  ASSERT_EQ(small.problem.q.shape[0], 1);
+  SetStrides(&small.problem.q, {kMax, 8, 4, 1});
+  SetStrides(&small.problem.o, {kMax, 12, 3, 1});
+  kda::Plan plan;
+  ASSERT_TRUE(kda::Plan::Create(small.problem, small.options, &plan).ok());
+  ASSERT_TRUE(plan.Run(small.MakeArgs()).ok());
+  const std::vector<float> o = small.o;
+  SmallCase dense;
+  ASSERT_TRUE(kda::Plan::Create(dense.problem, dense.options, &plan).ok());
+  ASSERT_TRUE(plan.Run(dense.MakeArgs()).ok());
+  EXPECT_EQ(o, dense.o);
+}
+
 TEST(Tensors, StridesRefused) {
   ExpectRefused({
       {"negative",
