@@ -113,7 +113,11 @@ std::vector<Row> LadderRows(const TpuFlags& flags) {
     row.what = what;
     row.flags = flags;
     row.before = before;
-    if (flags.gate == "bounded") row.published = PublishedMs(LengthsOf(flags), flags.heads, name);
+    const bool as_published = flags.gate == "bounded" && flags.gate_dtype.empty() &&
+                              flags.beta_dtype.empty() && !flags.qk_l2norm && !flags.beta_logits &&
+                              !flags.lower_bound && !flags.no_initial_state &&
+                              !flags.no_final_state;
+    if (as_published) row.published = PublishedMs(LengthsOf(flags), flags.heads, name);
     rows.push_back(row);
     return &rows.back();
   };

@@ -142,8 +142,8 @@ struct Traced {
   }
 };
 
-std::vector<Part> PartsOf(const tpu::Program& code, tpu::TraceRange range,
-                          const tpu::KernelCounts& counts, double steps) {
+std::vector<Part> RarePartsOf(const tpu::Program& code, tpu::TraceRange range,
+                              const tpu::KernelCounts& counts, double steps) {
   std::vector<Part> parts;
   const tpu::Executions executions = tpu::CountExecutions(code, counts);
   for (size_t i = 0; i < code.blocks.size(); ++i) {
@@ -253,7 +253,7 @@ void Trace(const PredictFlags& flags, const Context& context) {
   traced.stages = tpu::SummariseStages(code, range, names);
   const auto counts = program.counts.find(traced.kernel);
   if (counts != program.counts.end()) {
-    traced.parts = PartsOf(code, range, counts->second, report.steps[chosen].steps);
+    traced.parts = RarePartsOf(code, range, counts->second, report.steps[chosen].steps);
   }
   if (!tpu::WriteFile(flags.output, tpu::TraceSvg(code, range, traced.title, names))) {
     Failed("--output: cannot write '{}'", flags.output);

@@ -43,7 +43,8 @@ const char kFooter[] =
     "this\n"
     "library's: an error is as much a difference between kernels as one of the predictor\n"
     "(docs/tpu.md).\n"
-    "A program takes libtpu some 2 to 50 s on an idle machine, and several times that on a busy "
+    "A program takes libtpu 2 s to some minutes on an idle machine, and several times that on a "
+    "busy "
     "one; all\n"
     "56 points are 168 programs. One that takes longer than --time-limit is given up on: the "
     "result "
@@ -53,7 +54,7 @@ const char kFooter[] =
     "was ended goes on.\n"
     "Examples:\n"
     "  kda tpu validate                                  6 of the points\n"
-    "  kda tpu validate --points all --keep compiled     all 56, may take an hour on two cores\n"
+    "  kda tpu validate --points all --keep compiled     all 56: half an hour on two idle cores\n"
     "  kda tpu validate --points 8x1,1024x64 --rung optimized";
 
 struct ValidateFlags {
@@ -126,12 +127,16 @@ std::vector<Point> PointsOf(const ValidateFlags& flags) {
 
 // --- Predicting --------------------------------------------------------------------------------------
 
-// Whether `folder` holds the schedule of this very program.
-bool IsKept(const std::string& folder, const std::string& module) {
+// Whether `folder` holds the schedule of this very program for this target.
+bool IsKept(const std::string& folder, const tpu::CompileRequest& request) {
   std::string text;
-  if (folder.empty() || !tpu::ReadFile(folder + tpu::kModuleFile, &text) || text != module) {
+  if (folder.empty() || !tpu::ReadFile(folder + tpu::kModuleFile, &text) ||
+      text != request.module) {
     return false;
   }
+  text.clear();
+  tpu::ReadFile(folder + tpu::kRequestFile, &text);
+  if (tpu::Field(tpu::ParseRecord(text), "topology") != request.target->topology) return false;
   text.clear();
   tpu::ReadFile(folder + tpu::kResultFile, &text);
   return tpu::Field(tpu::ParseRecord(text), "status") ==
@@ -153,7 +158,7 @@ void PredictPoint(const ValidateFlags& flags, Point* point) {
   }
   tpu::CompileResult compiled;
   compiled.dumps = request.folder + tpu::kDumpFolder;
-  if (!IsKept(request.folder, request.module)) {
+  if (!IsKept(request.folder, request)) {
     std::error_code ignored;  // Compile says what it cannot write
     std::filesystem::remove_all(request.folder, ignored);
     if (!request.folder.empty()) std::filesystem::create_directories(request.folder, ignored);
@@ -265,9 +270,8 @@ std::vector<RungErrors> ErrorsOf(const std::vector<Point>& points) {
     if (wanted == 0) continue;
     all.push_back({rung.name, wanted, missing, {}, 0});
     if (compared.empty()) continue;
-    std::sort(ratios.begin(), ratios.end());
     all.back().comparison = tpu::Compare(compared);
-    all.back().median_ratio = ratios[ratios.size() / 2];
+    all.back().median_ratio = tpu::Median(ratios);
   }
   return all;
 }

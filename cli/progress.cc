@@ -14,6 +14,12 @@ namespace {
 constexpr double kFirst = 2;                           // seconds before anything is said
 constexpr double kOnTerminal = 0.2, kElsewhere = 5.0;  // between two lines
 
+// Where stderr takes nothing more, nothing is said: no reason to end, least of all from a thread.
+void Say(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace
 
 Progress::Progress(std::string task)
@@ -33,7 +39,7 @@ Progress::~Progress() {
   }
   changed_.notify_all();
   thread_.join();
-  if (line_open_) fmt::print(stderr, "\r\033[K");
+  if (line_open_) Say("\r\033[K");
 }
 
 void Progress::Watch() {
@@ -64,12 +70,11 @@ void Progress::Show() {
   const std::string line = fmt::format("{}: {}{:.0f} s{}{}{}", task_, done_text_, elapsed, left,
                                        what.empty() ? "" : "  ", what);
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    Say("\r\033[K" + line);
     line_open_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    Say(line + "\n");
   }
-  std::fflush(stderr);
   shown_ = Clock::now();
   any_shown_ = true;
 }

@@ -100,8 +100,7 @@ struct ChunkBuffers {
   float* v_new = nullptr;    // [64, V]
   float* s_pairs = nullptr;  // [K / 2, V] pairs of channels: the state before the chunk in bf16
   float* h = nullptr;        // [K, V] state before the chunk     four-stage form only
-  // any
-  float* row = nullptr;  // [256] one converted row
+  float* row = nullptr;      // [256] one converted row, with bf16 products
 };
 
 // The state [K, V] in fp32, row c at data + c * ld.
@@ -138,8 +137,8 @@ struct DecodeHead {
 
 // Heads that are decoded together: all their vectors are worked out first, then one state passes
 // after the other. Between two states the stores of that work would wait for the many of the state
-// before, and memory for them (64 tokens of 16 heads, Zen 5, one thread: 0.82 of the rate of
-// `x *= c` head by head, 0.87 with eight together).
+// before, and memory for them (64 tokens of 16 heads, Zen 5, one thread: 1.05 times as fast
+// with eight together as one by one).
 inline constexpr int kDecodeHeads = 8;
 
 }  // namespace kda::cpu

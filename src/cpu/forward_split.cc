@@ -21,7 +21,8 @@ constexpr int64_t kChunksPerThread = 16;
 
 // What a chunk of one head takes, in units of one pass with K = V = 128: the first half, a column
 // of the second, and what every part of the second does anew. Processor time on Zen 5 at T = 512 to
-// 2048, H = 1, both kinds of products: 1.04 in all with 1 part, 1.06 to 1.1 with 2, 1.17 to 1.22
+// 2048, H = 1, both kinds of products (since then the first half of bf16 products has grown by a tenth
+// of a pass): 1.04 in all with 1 part, 1.06 to 1.1 with 2, 1.17 to 1.22
 // with 4.
 constexpr double kFirstHalf = 0.30, kColumn = 0.69 / 128, kPart = 0.05;
 // Of the time of one pass. What the above leaves out, threads that wait for each other and for

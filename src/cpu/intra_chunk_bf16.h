@@ -37,7 +37,8 @@ struct Wide {
   }
   void StoreRow(float* p) const { V::Store(p, V::Row(x[0], x[1])); }
   Wide operator*(const Wide& y) const { return {{V::Mul(x[0], y.x[0]), V::Mul(x[1], y.x[1])}}; }
-  // What rounding to bf16 takes from it.
+  // As a sum of two bf16, good to 2^-17.
+  Wide High() const { return {{V::Top(x[0]), V::Top(x[1])}}; }
   Wide Low() const { return {{V::Sub(x[0], V::Top(x[0])), V::Sub(x[1], V::Top(x[1]))}}; }
 };
 
@@ -97,7 +98,7 @@ class OperandPanel {
         KeyBlock<V> high, low;
         for (int r = 0; r < kBlockRows; ++r) {
           const W key = W::Load(ended + r * kPanel) * between;
-          key.StoreRow(high.rows + r * V::kLanes);
+          key.High().StoreRow(high.rows + r * V::kLanes);
           key.Low().StoreRow(low.rows + r * V::kLanes);
         }
         const int64_t at = KeysAt(later / kBlockRows, start);

@@ -207,12 +207,14 @@ Comparison Compare(const std::vector<ComparedPoint>& points) {
     }
   }
   comparison.points = static_cast<int64_t>(errors.size());
-  if (errors.empty()) return comparison;
-  std::sort(errors.begin(), errors.end());
-  const size_t middle = errors.size() / 2;
-  comparison.median_error =
-      errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
+  if (!errors.empty()) comparison.median_error = Median(std::move(errors));
   return comparison;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 }  // namespace kda::tpu

@@ -91,6 +91,7 @@ struct Comparison {
   int64_t points = 0;
 };
 Comparison Compare(const std::vector<ComparedPoint>& points);
+double Median(std::vector<double> values);  // of at least one
 
 }  // namespace kda::tpu
 

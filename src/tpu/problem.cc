@@ -29,13 +29,13 @@ void RefuseOutside(const char* kernel, const char* argument, int64_t value, int6
   Refuse(kernel, argument, std::to_string(value), least == most ? std::to_string(least) : range);
 }
 
-namespace {
-
 std::string Text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
   return text;
 }
+
+namespace {
 
 void CheckSizes(const TpuProblem& p, const KernelTakes& takes) {
   const char* const kernel = takes.kernel;
@@ -45,11 +45,10 @@ void CheckSizes(const TpuProblem& p, const KernelTakes& takes) {
                ? "at least 1"
                : "a positive multiple of " + std::to_string(takes.head_multiple));
   }
-  RefuseOutside(kernel, "heads", p.heads, 1, kMostTokens);
+  RefuseOutside(kernel, "heads", p.heads, 1, kMostHeads);
   RefuseOutside(kernel, "tokens", p.tokens, 1, kMostTokens);
   RefuseOutside(kernel, "sequences", p.sequences, 1, kMostTokens);
   RefuseOutside(kernel, "sequences x heads", p.sequences * p.heads, 1, kMostTokens);
-  RefuseOutside(kernel, "heads", p.heads, 1, kMostHeads);
   RefuseOutside(kernel, "slots", p.slots, 0, takes.slots ? kMostTokens : 0);
   RefuseOutside(kernel, "slots x heads", p.slots * p.heads, 0, kMostTokens);
   RefuseOutside(kernel, "checkpoint_every", p.checkpoint_every, 0,

@@ -56,7 +56,7 @@ struct KernelTakes {
 
 // Sizes, row numbers and offsets are i32 on the chip; beta's columns are padded to a multiple of 128.
 inline constexpr int64_t kMostTokens = (int64_t{1} << 31) - 128;
-inline constexpr int64_t kMostHeads = 65536;                 // as kda.h's
+inline constexpr int64_t kMostHeads = 65536;                 // as kda.h's: problem_test
 inline constexpr int64_t kMostVmemBytes = int64_t{1} << 40;  // of a chip, far beyond any
 
 // The one place where a problem is checked, before a kernel is built for it. Throws ir::BuildError, one
@@ -75,6 +75,7 @@ class Refusal : public ir::BuildError {
 // Of that kind, for a kernel's own arguments.
 [[noreturn]] void Refuse(const std::string& kernel, const std::string& argument,
                          const std::string& value, const std::string& allowed);
+std::string Text(double value);  // of a refusal
 void RefuseOutside(const char* kernel, const char* argument, int64_t value, int64_t least,
                    int64_t most);
 

@@ -34,7 +34,7 @@ struct BuiltProgram {
   std::string description;  // one line: what it is, every fallback with its reason
 };
 
-// Throws ir::BuildError where the problem is none of the kernel's: what it asks is checked, nothing built.
+// Throws ir::BuildError where the problem is none of the kernel's: what it asks is checked, no code is written.
 void CheckProgram(const ProgramRequest& request);
 // .. and also where what has been built is too much for a chip, or for counting how often its parts run.
 BuiltProgram BuildProgram(const ProgramRequest& request);

@@ -129,7 +129,7 @@ TEST_P(CaseA04, CorrelatedKeys) {
   }
 }
 
-// The same through the bounded gate, which takes the matrix products.
+// The same through the bounded gate.
 TEST_P(CaseA04, CorrelatedKeysThroughTheBoundedGate) {
   for (double common : {3.0, 1.0}) {
     Case c = CorrelatedKeys(common, 0, 0.9997);
@@ -167,6 +167,11 @@ TEST_P(CaseA04, KeysAlikeUnderEveryGate) {
     ExpectRight(c, {Base()});
     c.gate = KDA_GATE_SOFTPLUS;
     ExpectRight(c, {Base()});
+    c.gate = KDA_GATE_LOG;
+    c.A_log.clear();
+    c.dt_bias.clear();
+    for (double& g : c.g) g = Bf16(-std::exp(g));
+    ExpectRight(c, {Base()});
   }
 }
 
@@ -183,16 +188,21 @@ TEST_P(Regimes, FewTokensOfOneHead) {
   }
 }
 
-// Keys far below one, with values as large: what is read within a chunk must not be flushed.
+// Keys far below one with values as large, queries with a scale as large: what is read within a chunk
+// must not be flushed.
 TEST_P(Regimes, SmallKeysAndQueries) {
   for (Regime regime : kRegimes) {
     for (double size : {1e-18, 1e-22}) {
-      Case c = Standard(Std(900, 70, 1).In(regime).Dims(128, 32));
-      c.S0.clear();
-      c.scale = 1;
-      for (double& x : c.k) x = Bf16(x * size);
-      for (double& x : c.v) x = Bf16(x / size);
-      ExpectRight(c, {Base()});
+      Case keys = Standard(Std(900, 70, 1).In(regime).Dims(128, 32));
+      keys.S0.clear();
+      Case queries = keys;
+      keys.scale = 1;
+      for (double& x : keys.k) x = Bf16(x * size);
+      for (double& x : keys.v) x = Bf16(x / size);
+      ExpectRight(keys, {Base()});
+      queries.scale = 1 / size;
+      for (double& x : queries.q) x = Bf16(x * size);
+      ExpectRight(queries, {Base()});
     }
   }
 }

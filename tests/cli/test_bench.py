@@ -151,7 +151,7 @@ class Bench(unittest.TestCase):
     # Inputs and verification take seconds here: the first line does not wait for them.
     def test_progress_comes_early(self):
         began = time.monotonic()
-        with subprocess.Popen([BINARY, "bench", "--batch", "4", "--seqlen", "16384", "--heads", "32",
+        with subprocess.Popen([BINARY, "bench", "--batch", "1", "--seqlen", "8192", "--heads", "32",
                                "--backend", "reference", "--threads", "1"],
                               stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
                               text=True) as process:

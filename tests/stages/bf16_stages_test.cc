@@ -70,7 +70,7 @@ TEST_P(Bf16StageTest, EveryStage) {
         l.push_back(j < i ? b.l[i * kChunkRows + j] : 0);
       }
     }
-    EXPECT_LT(StageCase::Error(aqk.data(), n, intra.Aqk, n, n), kTwoRoundings);
+    EXPECT_LT(StageCase::Error(aqk.data(), n, intra.Aqk, n, n), kOneRounding);  // the query's
     EXPECT_LT(StageCase::Error(l.data(), n, intra.L, n, n), kTwoRoundings);
     const reference::InterChunk want =
         reference::ComputeInterChunk(stage.oracle(), intra, stage.oracle_state());

@@ -9,8 +9,8 @@
 //   products    2e-5            fp32 operands and sums, whatever the inputs' dtype: a bf16 or fp16
 //                               input is exact in fp32
 //               bf16 products (kda_plan_info.products): 3 2^-9: on the way to o the state, the
-//               queries and keys that read it and those of Aqk and L are rounded, half a unit in the
-//               last place of bf16 each; and never more than the 6e-3 the project promises
+//               queries and keys that read it, the queries of Aqk and the operands of L are rounded,
+//               half a unit in the last place of bf16 each; and never more than the 6e-3 the project promises
 //   storing     u               2^-8 (bf16), 2^-11 (fp16), 0 (fp32): half a unit in the last place
 //                               of a stored result, relative to it, hence also of the whole
 //   fp16 floor  2^-25 sqrt(n)   absolute: half the smallest fp16, n elements

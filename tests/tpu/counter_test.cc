@@ -281,6 +281,20 @@ TEST(Counter, ErrorsOfPlaces) {
   EXPECT_NE(message.find("grid step (2): out of bounds: [2, 3)"), std::string::npos) << message;
 }
 
+// .. also where only the inputs say how long it is.
+TEST(Counter, RefusesALoopThatTakesTooLong) {
+  Builder b("endless");
+  b.Grid({1});
+  const Ref n = b.InputSmem("n", DType::kI32, {1});
+  const Ref s = b.ScratchSmem("s", DType::kI32, {1});
+  b.For(0, Index(Load(n.At(0))), [&](Value) { Store(s.At(0), 1); });
+  const Program program = b.Take();
+  CountOptions options;
+  options.most_block_runs = 1000;
+  EXPECT_NO_THROW(Count(program, {Array::I32({1}, {900})}, options));
+  EXPECT_THROW(Count(program, {Array::I32({1}, {1100})}, options), BuildError);
+}
+
 // What would be counted for hours is refused.
 TEST(Counter, RefusesWhatTakesTooLong) {
   Builder b("endless");

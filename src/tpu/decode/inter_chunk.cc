@@ -6,7 +6,7 @@
 // place, and for output of each head Sd [128, 128] and r [1, 128], fp32.
 //
 // The compiler mixes the heads' code by itself. What bounds it is the broadcasts along the lanes, 32 a
-// head at 4 cycles on either of two units. (v6e: 107 cycles a head, 64 of them those.)
+// head at 4 cycles on either of two units. (v6e, predicted: 107 cycles a head, 64 of them those.)
 #include "tpu/decode/kernel.h"
 
 namespace kda::tpu::decode {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/switches.h"
+#include "tpu/ir/counter.h"
 #include "tpu/ladder/kernels.h"
 #include "tpu/ladder/layout.h"
 
@@ -37,9 +38,8 @@ const char* FormName(HeadForm form) {
   return "heads interleaved";
 }
 
-// Steps of a kernel's grid, and cells of the table that says which chunk is whose: both are walked when
-// what runs how often is counted.
-constexpr int64_t kMostSteps = int64_t{1} << 26;
+// Of the table that says which chunk is whose: it is made when what runs how often is counted.
+constexpr int64_t kMostCells = int64_t{1} << 26;
 
 void CheckOptions(const LadderOptions& options) {
   const auto hex = [](uint32_t bits) {
@@ -72,8 +72,8 @@ void Check(const TpuProblem& p) {
   RefuseOutside("ladder", "tokens + 63 sequences", p.tokens + (kChunk - 1) * p.sequences, 1,
                 kMostTokens);
   const int64_t chunks = AlignedChunks(p.tokens, p.sequences);
-  RefuseOutside("ladder", "chunks x sequences", chunks * p.sequences, 1, kMostSteps);
-  RefuseOutside("ladder", "chunks x heads", chunks * p.heads, 1, kMostSteps);
+  RefuseOutside("ladder", "chunks x sequences", chunks * p.sequences, 1, kMostCells);
+  RefuseOutside("ladder", "chunks x heads", chunks * p.heads, 1, ir::kMostBlockRuns);
 }
 
 // What one kernel may take.
@@ -127,8 +127,9 @@ LadderPlan PlanLadder(const TpuProblem& problem, const LadderOptions& options) {
   plan.form = Has(plan.switches, KDA_SWITCH_HEAD_BLOCK) ? options.form : HeadForm::kGrid;
   plan.chunks = AlignedChunks(problem.tokens, problem.sequences);
   if (!Has(plan.switches, KDA_SWITCH_FLAT_GRID)) {
-    RefuseOutside("ladder", "sequences x heads x chunks of the longest, without flat_grid",
-                  problem.sequences * problem.heads * ChunksOf(problem.tokens), 1, kMostSteps);
+    RefuseOutside("ladder", "sequences x heads x chunks of all tokens, without flat_grid",
+                  problem.sequences * problem.heads * ChunksOf(problem.tokens), 1,
+                  ir::kMostBlockRuns);
   }
   plan.description = "ladder, switches " + core::SwitchNames(plan.switches) + ", solver " +
                      kda_solver_name(plan.solver) + ", " + FormName(plan.form) + reasons;

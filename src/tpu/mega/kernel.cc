@@ -56,7 +56,7 @@ const TpuProblem& Checked(const TpuProblem& p, const MegaOptions& o) {
       {"beta", o.beta},       {"copies", o.copies}};
   for (const auto& [name, place] : places) {
     if (!(std::fabs(place) <= kMostPlace)) {
-      Refuse("mega", name, std::to_string(place), "a finite number of steps");
+      Refuse("mega", name, Text(place), "-1e6 to 1e6 steps");
     }
   }
   return p;

@@ -171,9 +171,13 @@ const char* CompileStatusName(CompileStatus status) {
 
 CompileResult Compile(const CompileRequest& request) {
   CompileResult result;
-  if (request.target == nullptr || request.child.empty() || request.module.empty()) {
+  const char* const missing = request.module.empty()      ? "a module"
+                              : request.target == nullptr ? "a target"
+                              : request.child.empty()     ? "a child"
+                                                          : nullptr;
+  if (missing != nullptr) {
     return Fail(std::move(result), CompileStatus::kBadRequest,
-                "compile: a module, a target and a child are needed");
+                std::string("compile: ") + missing + " is needed");
   }
   if (!(request.timeout_seconds > 0)) {
     return Fail(std::move(result), CompileStatus::kBadRequest,
