@@ -57,7 +57,7 @@ tpu::LadderOptions MakeLadderOptions(const TpuFlags& flags) {
   tpu::LadderOptions options;
   options.switches = KDA_SWITCHES_ALL & ~plan.switches_off;
   options.forced = plan.forced_on;
-  options.solver = static_cast<kda_solver>(plan.solver);
+  options.solver = plan.solver;
   options.form = flags.form == "grid"               ? tpu::HeadForm::kGrid
                  : serial || flags.form == "serial" ? tpu::HeadForm::kSerial
                                                     : tpu::HeadForm::kInterleaved;

@@ -174,7 +174,7 @@ TEST(BuildProgram, RefusesLadderOptionsByName) {
             "ladder: switches is 0xffffffff, but must be of the bits 0x1f");
   EXPECT_EQ(refusal([](LadderOptions* o) { o->forced = 1U << 30; }),
             "ladder: forced is 0x40000000, but must be of the bits 0x1f");
-  EXPECT_EQ(refusal([](LadderOptions* o) { o->solver = static_cast<kda_solver>(9); }),
+  EXPECT_EQ(refusal([](LadderOptions* o) { o->solver = 9; }),
             "ladder: solver is 9, but must be auto, substitution, block or neumann64");
   EXPECT_EQ(refusal([](LadderOptions* o) { o->form = static_cast<HeadForm>(9); }),
             "ladder: form is 9, but must be 0 to 2");

@@ -54,7 +54,7 @@ void CheckOptions(const LadderOptions& options) {
     Refuse("ladder", name, hex(bits), "of the bits " + hex(KDA_SWITCHES_ALL));
   }
   if (kda_solver_name(options.solver) == nullptr) {
-    Refuse("ladder", "solver", std::to_string(static_cast<int>(options.solver)),
+    Refuse("ladder", "solver", std::to_string(options.solver),
            "auto, substitution, block or neumann64");
   }
   RefuseOutside("ladder", "form", static_cast<int64_t>(options.form),
@@ -120,7 +120,7 @@ LadderPlan PlanLadder(const TpuProblem& problem, const LadderOptions& options) {
                          reasons);
   }
   const bool safe = Has(plan.switches, KDA_SWITCH_SAFE_GATE);
-  plan.solver = options.solver;
+  plan.solver = static_cast<kda_solver>(options.solver);
   if (plan.solver == KDA_SOLVER_AUTO) {
     plan.solver = safe ? KDA_SOLVER_NEUMANN64 : KDA_SOLVER_SUBSTITUTION;
   }

@@ -36,7 +36,7 @@ struct LadderOptions {
   // Switches that must not fall back: an error if they cannot be on.
   uint32_t forced = 0;
   // AUTO: as published: neumann64 with safe_gate, substitution without.
-  kda_solver solver = KDA_SOLVER_AUTO;
+  int32_t solver = KDA_SOLVER_AUTO;  // kda_solver, as in kda_options
   HeadForm form = HeadForm::kInterleaved;
   // For one kernel: what the published ones were given, less where the chip (TpuProblem) has less.
   int64_t vmem_bytes = int64_t{32} << 20;
