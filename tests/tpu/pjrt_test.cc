@@ -165,7 +165,13 @@ TEST(FindLibtpu, ForcedChoiceThatIsNotThere) {
 }
 
 TEST(Compile, IncompleteRequest) {
-  ExpectLine(Compile(CompileRequest()), CompileStatus::kBadRequest, "a module, a target");
+  ExpectLine(Compile(CompileRequest()), CompileStatus::kBadRequest, "a module is needed");
+  CompileRequest request = TinyRequest();
+  request.target = nullptr;
+  ExpectLine(Compile(request), CompileStatus::kBadRequest, "a target is needed");
+  request = TinyRequest();
+  request.child.clear();
+  ExpectLine(Compile(request), CompileStatus::kBadRequest, "a child is needed");
 }
 
 TEST(Compile, NoLibtpu) {
