@@ -169,13 +169,18 @@ void StateCursor::Finish() const {
   run_->kernels.store_state(ShapeOf(p, p.final_state), now_, out);
 }
 
+void DecodeRow(const Run& run, const HeadChunk& row, ConstState now, State next) {
+  TokenVectors vectors;
+  const DecodeHead head = {row, now, next, &vectors};
+  run.kernels.decode_token(&head, 1);
+}
+
 void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,
                          int rows, ConstState now, State at) {
   if (rows == 1 && run.plan.bf16_products) {  // a last chunk of one row takes the decode step
-    TokenVectors vectors;
-    DecodeHead row = {chunk, now, at, &vectors};
-    row.chunk.o = reinterpret_cast<char*>(buffers.row);
-    run.kernels.decode_token(&row, 1);
+    HeadChunk row = chunk;
+    row.o = reinterpret_cast<char*>(buffers.row);
+    DecodeRow(run, row, now, at);
   } else {
     run.kernels.advance_state(buffers, chunk.dim_k, rows, now, at);
   }

@@ -109,6 +109,9 @@ void ForEachCheckpoint(const kda_plan& plan, const core::Sequence& s, int64_t fi
   }
 }
 
+// A chunk of one row takes the decode step.
+void DecodeRow(const Run& run, const HeadChunk& row, ConstState now, State next);
+
 // One-pass forms: the state after the first `rows` rows of a chunk, with the bits of a sequence
 // that ends there.
 void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuffers& buffers,

@@ -46,9 +46,7 @@ void OneRow(const Run& run, const core::Sequence& s, int64_t first, Lane* lane,
   const bool unified = run.On(KDA_SWITCH_UNIFIED_LAYOUT);
   lane->chunk = unified ? lane->caller : Gather(lane->caller, lane->tiles);
   const State next = state->Next(first + 1 == s.length);
-  TokenVectors vectors;
-  const DecodeHead row = {lane->chunk, state->Now(), next, &vectors};
-  run.kernels.decode_token(&row, 1);
+  DecodeRow(run, lane->chunk, state->Now(), next);
   state->Advanced(next);
   if (!unified) Scatter(lane->chunk, lane->caller);
   ForEachCheckpoint(run.plan, s, first, 1, &lane->checkpoint,

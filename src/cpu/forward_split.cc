@@ -149,9 +149,7 @@ class Split {
       const bool last = c * kChunkRows + view.rows == s.length;
       const State next = last ? Final(s, head, columns, own) : own;
       if (view.rows == 1) {
-        TokenVectors vectors;
-        const DecodeHead row = {view, now, next, &vectors};
-        run_.kernels.decode_token(&row, 1);
+        DecodeRow(run_, view, now, next);
         ForEachCheckpoint(plan_, s, c * kChunkRows, 1, &checkpoint, [&](int64_t row, int) {
           CopyState(next, CheckpointAt(row, head, columns), columns.width);
         });
