@@ -18,6 +18,7 @@ static constexpr int BlockEnd(int start, int rows) {
 }
 
 enum class DType : int32_t { kF32 = 1, kBF16 = 2, kF16 = 3 };  // as kda_dtype
+static constexpr int SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 enum class Gate : int32_t { kLog = 0, kBounded = 1, kSoftplus = 2 };
 enum class Solver : int32_t { kSubstitution = 1, kBlock = 2, kNeumann64 = 3 };
 
@@ -39,11 +40,20 @@ struct GateParams {
   const float* dt_bias;  // [K], nullptr: 0
 };
 
+// What is wanted after a chunk: the rows of the next one, which may be another head's with a state of
+// its own. For prefetching only.
+struct Upcoming {
+  int rows = 0;  // 0: not known
+  Rows q, k, v, g;
+  const char* state = nullptr;  // [K, V] fp32, dense
+};
+
 // Inputs and output of a chunk, as they lie in the caller's memory.
 struct HeadChunk {
-  int rows;       // 1 .. 64 tokens
-  int more_rows;  // tokens of the sequence after these, 64 at most
+  int rows;  // 1 .. 64 tokens
   int dim_k, dim_v;
+  bool asked_for;        // memory was asked for the rows by the chunk before
+  const Upcoming* next;  // nullptr: nothing is asked for
   Rows q, k, v, g, beta;
   GateParams gate;
   bool beta_logits;

@@ -65,9 +65,10 @@ HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t firs
   const int64_t qk_head = head / (p.value_heads / p.heads);
   HeadChunk view;
   view.rows = rows;
-  view.more_rows = static_cast<int>(std::min<int64_t>(s.length - first - rows, kChunkRows));
   view.dim_k = static_cast<int>(p.dim_k);
   view.dim_v = static_cast<int>(p.dim_v);
+  view.asked_for = false;
+  view.next = nullptr;
   view.q = RowsOf(p.q, run.buffers.q, s, first, qk_head);
   view.k = RowsOf(p.k, run.buffers.k, s, first, qk_head);
   view.v = RowsOf(p.v, run.buffers.v, s, first, head);
@@ -82,6 +83,20 @@ HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t firs
   view.o_stride = o.stride;
   view.o_dtype = o.dtype;
   return view;
+}
+
+Upcoming UpcomingOf(const Run& run, const core::Sequence& s, int head, int64_t first) {
+  const core::Problem& p = run.plan.problem;
+  const int64_t qk_head = head / (p.value_heads / p.heads);
+  Upcoming next;
+  next.rows = static_cast<int>(std::min<int64_t>(s.length - first, kChunkRows));
+  next.q = RowsOf(p.q, run.buffers.q, s, first, qk_head);
+  next.k = RowsOf(p.k, run.buffers.k, s, first, qk_head);
+  next.v = RowsOf(p.v, run.buffers.v, s, first, head);
+  next.g = RowsOf(p.g, run.buffers.g, s, first, head);
+  if (first == 0 && s.initial_slot >= 0 && IsDirect(p, p.initial_state))
+    next.state = StateAt(p.initial_state, run.buffers.initial_state, s.initial_slot, head);
+  return next;
 }
 
 int64_t PaddedDim(int64_t dim) { return core::CeilDiv(dim, kDimAlign) * kDimAlign; }
@@ -182,7 +197,7 @@ void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuff
     row.o = reinterpret_cast<char*>(buffers.row);
     DecodeRow(run, row, now, at);
   } else {
-    run.kernels.advance_state(buffers, chunk.dim_k, rows, now, at);
+    run.kernels.advance_state(chunk, buffers, rows, now, at);
   }
 }
 
@@ -208,7 +223,8 @@ HeadChunk Gather(const HeadChunk& chunk, float* tiles) {
   const int64_t k = kChunkRows * PaddedDim(chunk.dim_k), v = kChunkRows * PaddedDim(chunk.dim_v);
   const auto at = [tiles](int64_t floats) { return reinterpret_cast<char*>(tiles + floats); };
   HeadChunk tile = chunk;
-  tile.more_rows = 0;
+  tile.asked_for = true;
+  tile.next = nullptr;
   tile.q = GatherRows(chunk.q, chunk.rows, chunk.dim_k, at(0));
   tile.k = GatherRows(chunk.k, chunk.rows, chunk.dim_k, at(k));
   tile.g = GatherRows(chunk.g, chunk.rows, chunk.dim_k, at(2 * k));

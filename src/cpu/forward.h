@@ -66,6 +66,9 @@ struct Run {
 // Rows first .. first + rows - 1 of sequence `s`, value head `head`, in the caller's memory.
 HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t first, int rows);
 
+// Of the chunk that begins at token `first`.
+Upcoming UpcomingOf(const Run& run, const core::Sequence& s, int head, int64_t first);
+
 int64_t PaddedDim(int64_t dim);  // to kDimAlign
 StateShape ShapeOf(const core::Problem& problem, const kda_tensor& state);
 bool IsDirect(const core::Problem& problem, const kda_tensor& state);  // usable as ConstState

@@ -1,5 +1,7 @@
 // fuse on: one pass per (sequence, block of heads). A chunk goes through all four stages while it
 // is in cache; the state stays there for the whole sequence.
+#include <algorithm>
+
 #include "cpu/forward.h"
 
 namespace kda::cpu {
@@ -25,6 +27,13 @@ struct Lane {
   float* tiles;
   HeadChunk caller;  // the chunk where the caller has it
   HeadChunk chunk;   // .. where the stages read it (a gathered tile without unified_layout)
+  Upcoming upcoming;
+};
+
+// Value heads first .. first + count - 1 of one sequence.
+struct Heads {
+  const core::Sequence* sequence;
+  int first, count;
 };
 
 // The checkpoints within the chunk, after inter_chunk's v_new.
@@ -74,14 +83,16 @@ void ChunkStages(const Run& run, const core::Sequence& s, int64_t first, Lane* l
     const HeadChunk& chunk = lanes[h].chunk;
     StoreCheckpoints(run, s, first, states[h], &lanes[h]);
     const State next = states[h].Next(first + chunk.rows == s.length);
-    kernels.advance_state(lanes[h].buffers, chunk.dim_k, chunk.rows, states[h].Now(), next);
+    kernels.advance_state(chunk, lanes[h].buffers, chunk.rows, states[h].Now(), next);
     states[h].Advanced(next);
   }
 }
 
-// Value heads head .. head + heads - 1 of one sequence.
-void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, float* scratch) {
+// `then`: what this thread probably takes up next; its sequence may be nullptr.
+void RunHeads(const Run& run, const Heads& now, const Heads& then, float* scratch) {
   const kda_plan& plan = run.plan;
+  const core::Sequence& s = *now.sequence;
+  const int head = now.first, heads = now.count;
   const HeadFloats floats = FloatsPerHead(plan);
   Lane lanes[kMaxHeadsPerStep];
   StateCursor states[kMaxHeadsPerStep];
@@ -100,7 +111,19 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
     if (c >= own_chunks) continue;
     const int64_t first = c * kChunkRows, left = s.length - first;
     const int rows = static_cast<int>(left < kChunkRows ? left : kChunkRows);
-    for (int h = 0; h < heads; ++h) lanes[h].caller = ViewOf(run, s, head + h, first, rows);
+    for (int h = 0; h < heads; ++h) {
+      Lane& lane = lanes[h];
+      lane.caller = ViewOf(run, s, head + h, first, rows);
+      lane.caller.asked_for = c > 0;
+      if (rows < left) {
+        lane.upcoming = UpcomingOf(run, s, head + h, first + rows);
+      } else if (then.sequence != nullptr && h < then.count) {
+        lane.upcoming = UpcomingOf(run, *then.sequence, then.first + h, 0);
+      } else {
+        continue;
+      }
+      lane.caller.next = &lane.upcoming;
+    }
     if (rows == 1) {
       for (int h = 0; h < heads; ++h) OneRow(run, s, first, &lanes[h], &states[h]);
     } else {
@@ -121,15 +144,17 @@ void RunFused(const Run& run, float* workspace) {
   const int64_t heads = plan.problem.value_heads, step = plan.heads_per_step;
   const int64_t blocks = core::CeilDiv(heads, step);
   const int64_t floats = step * FloatsPerHead(plan).total();
-  ForEach(plan, static_cast<int64_t>(plan.sequences.size()) * blocks,
-          [&](int64_t i, int32_t worker) {
-            const core::Sequence& s = plan.sequences[static_cast<size_t>(i / blocks)];
-            if (s.skip) return;
-            const int64_t head = i % blocks * step;
-            const int64_t count = head + step <= heads ? step : heads - head;
-            RunHeads(run, s, static_cast<int>(head), static_cast<int>(count),
-                     workspace + worker * floats);
-          });
+  const int64_t tasks = static_cast<int64_t>(plan.live.size()) * blocks;
+  const auto heads_of = [&](int64_t i) -> Heads {
+    if (i >= tasks) return {nullptr, 0, 0};
+    const int64_t first = i % blocks * step;
+    return {&LiveSequence(plan, i / blocks), static_cast<int>(first),
+            static_cast<int>(std::min(step, heads - first))};
+  };
+  // Threads take tasks in turns, while these are alike.
+  ForEach(plan, tasks, [&](int64_t i, int32_t worker) {
+    RunHeads(run, heads_of(i), heads_of(i + plan.workers), workspace + worker * floats);
+  });
 }
 
 }  // namespace kda::cpu

@@ -142,7 +142,6 @@ class Split {
       view.v.data += columns.first * SizeOf(view.v.dtype);
       view.o += columns.first * SizeOf(view.o_dtype);
       view.dim_v = static_cast<int>(columns.width);
-      view.more_rows = 0;  // the next chunk's gates are done with
       ChunkBuffers buffers;
       LayOutApart(run_.kernels.buffers, {dims_.ldk, own.ld, dims_.rows}, RecordAt(s, head, c),
                   locals_ + worker * local_floats_, &buffers);
@@ -160,7 +159,7 @@ class Split {
             plan_, s, c * kChunkRows, view.rows, &checkpoint, [&](int64_t row, int rows) {
               AdvanceToCheckpoint(run_, view, buffers, rows, now, CheckpointAt(row, head, columns));
             });
-        run_.kernels.advance_state(buffers, view.dim_k, view.rows, now, next);
+        run_.kernels.advance_state(view, buffers, view.rows, now, next);
       }
       now = {next.data, next.ld};
     }

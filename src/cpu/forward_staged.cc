@@ -183,11 +183,11 @@ class Staged {
       const State at = {scratch + StateFloats(p), ld};
       ForEachCheckpoint(plan_, s, step.first, step.chunk.rows, &checkpoint,
                         [&](int64_t row, int rows) {
-                          run_.kernels.advance_state(step.buffers, step.chunk.dim_k, rows, now, at);
+                          run_.kernels.advance_state(step.chunk, step.buffers, rows, now, at);
                           state.StoreCheckpoint(row, {at.data, at.ld});
                         });
       const State next = state.Next(step.first + step.chunk.rows == s.length);
-      run_.kernels.advance_state(step.buffers, step.chunk.dim_k, step.chunk.rows, now, next);
+      run_.kernels.advance_state(step.chunk, step.buffers, step.chunk.rows, now, next);
       state.Advanced(next);
       End(step, kInterChunk);
     }

@@ -43,12 +43,14 @@ struct StateRead {
         left + i * kPanelPairs,   2 * kChunkRows * kPanelPairs, kPanelPairs, s.data + column, s.ld,
         static_cast<int>(ldk / 2)};
   }
-  template <int MR, int NV>
-  void Add(int i, int column, Tile<V, MR, NV>* tile) const {
+  template <int MR, int NV, class Ahead = NothingAhead>
+  void Multiply(int i, int column, Tile<V, MR, NV>* tile, Ahead&& ahead = Ahead()) const {
     if constexpr (kBf16Products<V>) {
-      tile->DotAdd(Product(i, column));
+      const PairProduct product = Product(i, column);
+      tile->Dot(&product, 1, ahead);
     } else {
-      tile->MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k);
+      tile->Zero();
+      tile->MultiplyAdd({left + i * ldk, ldk, 1}, s.data + column, s.ld, dim_k, ahead);
     }
   }
 };
@@ -83,8 +85,7 @@ struct SubtractReadBody {
   template <int MR, int NV>
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
-    tile.Zero();
-    read.Add(i, column, &tile);
+    read.Multiply(i, column, &tile);
     for (int r = 0; r < MR; ++r) {
       const typename V::F f = V::Set(factor == nullptr ? 1.0f : factor[i + r]);
       for (int n = 0; n < NV; ++n) {
@@ -178,6 +179,7 @@ struct AdvanceBody {
   const ChunkBuffers& buf;
   int rows;
   const float *hi, *lo;
+  Ahead* ahead;
   ConstState in;
   State out;
 
@@ -185,13 +187,12 @@ struct AdvanceBody {
   void Run(int c, int column) const {
     Tile<V, MR, NV> tile;
     if constexpr (kSplitProducts<V>) {
-      tile.Zero();
       const int pairs = (rows + kBlockRows - 1) / kBlockRows * (kBlockRows / 2);
       const SplitProduct product =
           SplitProductOf({buf.kg_split + c * kRowPairs, kPanelPairs, kRowPairs,
                           buf.v_split + column, buf.ldv, pairs},
                          int64_t{kRowPairs} * buf.ldk, int64_t{kRowPairs} * buf.ldv);
-      tile.DotAdd(product.parts, 3);
+      tile.Dot(product.parts, 3, *ahead);
     } else {
       for (int r = 0; r < MR; ++r) {
         const typename V::F l = V::Set(lo[c + r]);
@@ -199,7 +200,7 @@ struct AdvanceBody {
           tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
         }
       }
-      tile.MultiplyAdd({buf.kg + c, 1, buf.ldk}, buf.v_new + column, buf.ldv, rows);
+      tile.MultiplyAdd({buf.kg + c, 1, buf.ldk}, buf.v_new + column, buf.ldv, rows, *ahead);
     }
     for (int r = 0; r < MR; ++r) {
       const typename V::F h = V::Set(hi[c + r]), l = V::Set(lo[c + r]);
@@ -215,18 +216,26 @@ struct AdvanceBody {
 
 // The state after the chunk's first `rows` rows; `out` may be `in`.
 template <class V>
-void AdvanceState(const ChunkBuffers& buf, int dim_k, int rows, ConstState in, State out) {
+void AdvanceState(const HeadChunk& in, const ChunkBuffers& buf, int rows, ConstState now,
+                  State next) {
   alignas(64) float hi[kMaxDimPadded], lo[kMaxDimPadded];
   DecayKeysToEnd<V>(buf, rows, hi, lo);
-  // A row after `rows` in the same 16 (of a checkpoint) must not count.
-  const int cut = rows % kBlockRows;
+  // At a checkpoint the rows after `rows` in the same 16 must not count.
+  const int cut = rows == in.rows ? 0 : rows % kBlockRows;
   if constexpr (kSplitProducts<V>) {
     SplitKeys<V>(buf, rows);
     if (cut != 0) SplitValues<V>(buf, rows - cut, rows);
   }
-  ForEachTile<V>(dim_k, buf.ldv, AdvanceBody<V>{buf, rows, hi, lo, in, out});
+  Ahead ahead;
+  if (in.next != nullptr && rows == in.rows) {
+    ahead.Add(in.next->k, in.dim_k, in.next->rows);
+    ahead.Add(in.next->v, in.dim_v, in.next->rows);
+    if (in.next->state != nullptr) ahead.Add(in.next->state, 4 * in.dim_v, 4 * in.dim_v, in.dim_k);
+  }
+  ahead.Spread(TilesOf<V>(in.dim_k, buf.ldv) * (kSplitProducts<V> ? rows / 2 : rows));
+  ForEachTile<V>(in.dim_k, buf.ldv, AdvanceBody<V>{buf, rows, hi, lo, &ahead, now, next});
   if constexpr (kSplitProducts<V>) {
-    if (cut != 0) SplitValues<V>(buf, rows - cut, rows - cut + kBlockRows);
+    if (cut != 0) SplitValues<V>(buf, rows - cut, BlockEnd(rows - cut, in.rows));
   }
 }
 

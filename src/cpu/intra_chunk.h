@@ -107,38 +107,74 @@ void StorePair(const ChunkBuffers& buf, int i, int j, typename V::F qk, typename
   if (j < i) buf.l[i * kChunkRows + j] = buf.beta[i] * V::Sum(kk);
 }
 
-// The block on the diagonal whose rows are [start, end).
+// The block on the diagonal, row by row: the keys before a row, each decayed to the one above it, take
+// the row's decay in passing.
 template <class V>
-void DiagonalBlock(const ChunkBuffers& buf, int start, int end) {
-  using F = typename V::F;
-  constexpr int kPart = 128;  // channels of a key row at a time
-  for (int j = start; j < end; ++j) {
-    F qk[kBlockRows], kk[kBlockRows];
-    for (int i = 0; i < kBlockRows; ++i) qk[i] = kk[i] = V::Zero();
-    for (int part = 0; part < buf.ldk; part += kPart) {
-      const int width = buf.ldk - part < kPart ? buf.ldk - part : kPart;
-      alignas(64) float key[kPart];
-      for (int c = 0; c < width; c += V::kLanes) {
-        const int64_t at = At<V>(buf, j, part + c);
-        const F kj = V::Load(buf.k + at);
-        qk[0] = V::Fma(V::Load(buf.q + at), kj, qk[0]);
-        V::Store(key + c, kj);
-      }
-      for (int i = j + 1; i < end; ++i) {
-        F sum_q = qk[i - j], sum_k = kk[i - j];
-        for (int c = 0; c < width; c += V::kLanes) {
-          const int64_t at = At<V>(buf, i, part + c);
-          const F kj = V::Mul(V::Load(key + c), V::Load(buf.decay + at));
-          V::Store(key + c, kj);
-          sum_q = V::Fma(V::Load(buf.q + at), kj, sum_q);
-          sum_k = V::Fma(V::Load(buf.k + at), kj, sum_k);
-        }
-        qk[i - j] = sum_q;
-        kk[i - j] = sum_k;
+class DiagonalRows {
+ public:
+  // Rows [start, end) of the chunk.
+  DiagonalRows(const ChunkBuffers& buf, int start, int end) : buf_(buf), start_(start), end_(end) {}
+
+  void Run() {
+    for (int i = start_; i < end_; ++i) {
+      int c = 0;
+      for (; c + kWide * V::kLanes <= buf_.ldk; c += kWide * V::kLanes) AddChannels<kWide>(i, c);
+      for (; c < buf_.ldk; c += V::kLanes) AddChannels<1>(i, c);
+      const typename V::F beta = V::Set(buf_.beta[i]);
+      for (int j = 0; start_ + j <= i; j += V::kLanes) {
+        const int64_t at = int64_t{i} * kChunkRows + start_ + j;
+        V::Store(buf_.aqk + at, V::SumEach(qk_[j]));
+        V::Store(buf_.l + at, V::Mul(beta, V::SumEach(kk_[j])));
       }
     }
-    for (int i = j; i < end; ++i) StorePair<V>(buf, i, j, qk[i - j], kk[i - j]);
   }
+
+ private:
+  // Vectors of a row's channels at a time: decay, query and key in registers, read once per row.
+  static constexpr int kWide = V::kTileRows * V::kTileVecs > 16 ? 8 : 4;
+
+  template <int N>
+  void AddChannels(int i, int c) {
+    using F = typename V::F;
+    F decay[N], q[N], k[N];
+    F sum = Begun(qk_[i - start_], c);
+    float* const own = key_[i - start_] + c;
+    for (int n = 0; n < N; ++n) {
+      const int64_t at = At<V>(buf_, i, c + n * V::kLanes);
+      decay[n] = V::Load(buf_.decay + at);
+      q[n] = V::Load(buf_.q + at);
+      k[n] = V::Load(buf_.k + at);
+      sum = V::Fma(q[n], k[n], sum);
+      V::Store(own + n * V::kLanes, k[n]);
+    }
+    V::Store(qk_[i - start_], sum);
+    for (int j = 0; j < i - start_; ++j) {
+      float* const key = key_[j] + c;
+      F sum_q = Begun(qk_[j], c), sum_k = Begun(kk_[j], c);
+      for (int n = 0; n < N; ++n) {
+        const F kj = V::Mul(V::Load(key + n * V::kLanes), decay[n]);
+        V::Store(key + n * V::kLanes, kj);
+        sum_q = V::Fma(q[n], kj, sum_q);
+        sum_k = V::Fma(k[n], kj, sum_k);
+      }
+      V::Store(qk_[j], sum_q);
+      V::Store(kk_[j], sum_k);
+    }
+  }
+  // Sums as they are before channel c.
+  static typename V::F Begun(const float* sum, int c) { return c == 0 ? V::Zero() : V::Load(sum); }
+
+  const ChunkBuffers& buf_;
+  const int start_, end_;
+  alignas(64) float key_[kBlockRows][kMaxDimPadded];
+  // Of the row at hand, by key: the lanes of its sums. Those of later keys stay 0.
+  alignas(64) float qk_[kBlockRows][V::kLanes] = {};
+  alignas(64) float kk_[kBlockRows][V::kLanes] = {};
+};
+
+template <class V>
+void DiagonalBlock(const ChunkBuffers& buf, int start, int end) {
+  DiagonalRows<V>(buf, start, end).Run();
 }
 
 // kt[:, 0 .. start) is moved from the start of the previous row block to that of the block at
@@ -200,7 +236,7 @@ void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = BlockEnd(start, in.rows);
-    for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);  // for inter_chunk
+    for (int i = start; !in.asked_for && i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
     DiagonalBlock<V>(buf, start, end);
     if (start == 0) continue;
     AppendKeys<V>(buf, start);

@@ -140,16 +140,15 @@ template <class V>
 struct DotStripBody {
   const float* left;  // rows of qk_block
   int64_t ldk;
-  const float* keys;      // [K / 2, 64] pairs
+  const float* keys;  // [K / 2, 64] pairs
   const float* keys_low;  // nullptr: none
-  float* out;             // row i at out + i * 64
-  float* split;           // [2, 64, 64] bf16, row i at split + i * 32
-  const float* beta;      // nullptr: 1
+  float* out;         // row i at out + i * 64
+  float* split;       // [2, 64, 64] bf16, row i at split + i * 32
+  const float* beta;  // nullptr: 1
 
   template <int MR, int NV>
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
-    tile.Zero();
     const PairProduct with_keys = {left + i * kPanelPairs,
                                    2 * kChunkRows * kPanelPairs,
                                    kPanelPairs,
@@ -158,7 +157,7 @@ struct DotStripBody {
                                    static_cast<int>(ldk / 2)};
     PairProduct products[] = {with_keys, with_keys};
     if (keys_low != nullptr) products[1].b = keys_low + column;
-    tile.DotAdd(products, keys_low == nullptr ? 1 : 2);
+    tile.Dot(products, keys_low == nullptr ? 1 : 2);
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
       for (int j = 0; j < NV; ++j) {
@@ -201,7 +200,7 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
   const int64_t ld = buf.ldk;
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = BlockEnd(start, in.rows);
-    for (int i = start; i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
+    for (int i = start; !in.asked_for && i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
     const int64_t keys = (start / kBlockRows) * ld / 2 * kChunkRows;
     DotStripBody<V> strip = {buf.qk_block + start * kPanelPairs,
                              ld,

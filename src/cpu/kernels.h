@@ -24,7 +24,7 @@ struct Kernels {
   // Stage inter_chunk: v (or u, w) and the state -> v_new; the state after `rows` rows.
   void (*delta_rule)(const HeadChunk&, const ChunkBuffers&, ConstState, Solver);
   void (*delta_rule_uw)(const HeadChunk&, const ChunkBuffers&, ConstState);
-  void (*advance_state)(const ChunkBuffers&, int dim_k, int rows, ConstState, State);
+  void (*advance_state)(const HeadChunk&, const ChunkBuffers&, int rows, ConstState, State);
   // Stage output: o.
   void (*output)(const HeadChunk&, const ChunkBuffers&, ConstState);
   // One token of the recurrence, of some heads.

@@ -16,24 +16,20 @@ struct OutputBody {
   const HeadChunk& in;
   const ChunkBuffers& buf;
   StateRead<V> read;
+  Ahead* ahead;
 
   template <int MR, int NV>
   void Run(int i, int column) const {
     if (column >= in.dim_v) return;  // the padding of a small dim_v can fill whole tiles
     Tile<V, MR, NV> tile;
-    tile.Zero();
-    if (column == 0) {  // for gate_cumsum
-      for (int r = i; r < i + MR && r < in.more_rows; ++r)
-        PrefetchRow(in.g, r + kChunkRows, in.dim_k);
-    }
     const float* aqk = buf.aqk + i * kChunkRows;
     if constexpr (kSplitProducts<V>) {
       const SplitProduct within = TimesValues(buf, buf.aqk_split, i, column, i);
       const PairProduct products[] = {read.Product(i, column), within.parts[0], within.parts[1],
                                       within.parts[2]};
-      tile.DotAdd(products, 4);
+      tile.Dot(products, 4, *ahead);
     } else {
-      read.Add(i, column, &tile);
+      read.Multiply(i, column, &tile, *ahead);
       tile.MultiplyAdd({aqk, kChunkRows, 1}, buf.v_new + column, buf.ldv, i);
     }
     tile.MultiplyAddLower({aqk + i, kChunkRows, 1}, buf.v_new + i * int64_t{buf.ldv} + column,
@@ -61,7 +57,13 @@ struct OutputBody {
 
 template <class V>
 void Output(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
-  ForEachTile<V>(in.rows, buf.ldv, OutputBody<V>{in, buf, ReadByQueries<V>(in, buf, s)});
+  Ahead ahead;
+  if (in.next != nullptr) {
+    ahead.Add(in.next->g, in.dim_k, in.next->rows);
+    ahead.Add(in.next->q, in.dim_k, in.next->rows);
+  }
+  ahead.Spread(TilesOf<V>(in.rows, buf.ldv) * (kBf16Products<V> ? buf.ldk / 2 : in.dim_k));
+  ForEachTile<V>(in.rows, buf.ldv, OutputBody<V>{in, buf, ReadByQueries<V>(in, buf, s), &ahead});
 }
 
 }  // namespace kda::cpu

@@ -108,8 +108,7 @@ struct SplitEliminateBody {
   template <int MR, int NV>
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
-    tile.Zero();
-    tile.DotAdd(TimesValues(buf, buf.l_split, start + i, column, start).parts, 3);
+    tile.Dot(TimesValues(buf, buf.l_split, start + i, column, start).parts, 3);
     SubtractTile<V>(tile, buf.v_new + (start + i) * int64_t{buf.ldv} + column, buf.ldv);
   }
 };

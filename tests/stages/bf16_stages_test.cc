@@ -52,7 +52,7 @@ TEST_P(Bf16StageTest, EveryStage) {
       kernels().intra_chunk_products(view, b);
       kernels().delta_rule(view, b, stage.state(), Solver::kBlock);
       kernels().output(view, b, stage.state());
-      kernels().advance_state(b, shape.dim_k, shape.rows, stage.state(), next);
+      kernels().advance_state(view, b, shape.rows, stage.state(), next);
     }
     for (int i = 0; i < shape.rows; ++i) {
       for (int c = 0; c < shape.dim_k; ++c) {
@@ -184,7 +184,7 @@ TEST_P(Bf16SumsTest, KeepTheirLowParts) {
       // Checkpoints at, before and after the ends of blocks, the chunk's own end last.
       for (const int rows : {1, 5, 15, 16, 17, 32, 47, 63, shape.rows}) {
         if (rows > shape.rows) continue;
-        kernels().advance_state(b, shape.dim_k, rows, none, next);
+        kernels().advance_state(view, b, rows, none, next);
         ExpectState(stage, shape, rows, next);
       }
       if (HasFatalFailure()) return;

@@ -126,7 +126,7 @@ TEST_P(StageTest, InterChunkAndOutput) {
           kernels().delta_rule_uw(stage.chunk(), b, stage.state());
         }
         kernels().output(stage.chunk(), b, stage.state());
-        kernels().advance_state(b, shape.dim_k, shape.rows, stage.state(), next);
+        kernels().advance_state(stage.chunk(), b, shape.rows, stage.state(), next);
       }
       const reference::IntraChunk intra = reference::ComputeIntraChunk(stage.oracle());
       const reference::InterChunk want =

@@ -41,21 +41,11 @@ struct Tile<Amx<Tiles>, MR, NV> {
   static_assert(MR == 16 && NV <= 4 && kPanelPairs == 16);
   alignas(64) typename V::F c[MR][NV];
 
-  // Takes effect with the products that must follow.
-  void Zero() { zero_ = true; }
-
-  void DotAdd(const PairProduct& product) { DotAdd(&product, 1); }
-  void DotAdd(const PairProduct* products, int count) {
+  template <class Ahead = NothingAhead>
+  void Dot(const PairProduct* products, int count, Ahead&& ahead = Ahead()) {
     // g++ 12 does not know that a tile is loaded from memory: what it is to hold must be there now.
     __asm__ volatile("" ::: "memory");
-    ForEachColumn([&](auto n) {
-      if (zero_) {
-        Tiles::template ZeroC<n>();
-      } else {
-        Tiles::template LoadC<n>(Column(n), sizeof(c[0]));
-      }
-    });
-    zero_ = false;
+    ForEachColumn([&](auto n) { Tiles::template ZeroC<n>(); });
     for (int t = 0; t < count; ++t) {
       const PairProduct& p = products[t];
       int s = 0;
@@ -64,6 +54,7 @@ struct Tile<Amx<Tiles>, MR, NV> {
         ForEachColumn([&](auto n) {
           Tiles::LoadB(p.b + s * p.ldb + n * V::kLanes, p.ldb * 4);
           Tiles::template Dot<n>();
+          for (int step = 0; t == 0 && step < kPanelPairs / NV; ++step) ahead.Step();
         });
       }
       if (s == p.pairs) continue;
@@ -95,7 +86,6 @@ struct Tile<Amx<Tiles>, MR, NV> {
   }
 
  private:
-  bool zero_ = false;
   char* Column(int n) { return reinterpret_cast<char*>(c) + n * sizeof(typename V::F); }
   template <int N>
   using Index = std::integral_constant<int, N>;

@@ -23,10 +23,6 @@ struct AmxModel {
     __builtin_memset(Tile(N), 0, sizeof(TileData));
   }
   template <int N>
-  static void LoadC(const void* c, int64_t stride) {
-    Load(N, c, stride);
-  }
-  template <int N>
   static void StoreC(void* c, int64_t stride) {
     for (int r = 0; r < kTileConfig.rows[N]; ++r) {
       __builtin_memcpy(static_cast<char*>(c) + r * stride, Tile(N)[r], kTileConfig.row_bytes[N]);

@@ -22,13 +22,6 @@ struct AmxTiles {
     if constexpr (N == 3) _tile_zero(3);
   }
   template <int N>
-  static void LoadC(const void* c, int64_t stride) {
-    if constexpr (N == 0) _tile_loadd(0, c, stride);
-    if constexpr (N == 1) _tile_loadd(1, c, stride);
-    if constexpr (N == 2) _tile_loadd(2, c, stride);
-    if constexpr (N == 3) _tile_loadd(3, c, stride);
-  }
-  template <int N>
   static void StoreC(void* c, int64_t stride) {
     if constexpr (N == 0) _tile_stored(0, c, stride);
     if constexpr (N == 1) _tile_stored(1, c, stride);

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "cpu/prefetch.h"
+
 namespace kda::cpu {
 
 // Whether an instruction set multiplies bf16 operands (vec/avx512_bf16.h) where accuracy allows.
@@ -55,9 +57,11 @@ struct Tile {
   }
 
   // C += A B for s in [0, n): a points at this tile's first row, b at its first column.
-  void MultiplyAdd(const Left& a, const float* b, int64_t ldb, int n) {
+  template <class Ahead = NothingAhead>
+  void MultiplyAdd(const Left& a, const float* b, int64_t ldb, int n, Ahead&& ahead = Ahead()) {
     const float* pa = a.data;
     for (int s = 0; s < n; ++s, pa += a.sum_stride, b += ldb) {
+      ahead.Step();
       typename V::F bv[NV];
       for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
       for (int i = 0; i < MR; ++i) {
@@ -67,21 +71,12 @@ struct Tile {
     }
   }
 
-  // C += the products, one after the other.
-  void DotAdd(const PairProduct* products, int count) {
-    for (int t = 0; t < count; ++t) DotAdd(products[t]);
-  }
-  void DotAdd(const PairProduct& p) {
-    const float* b = p.b;
-    for (int s = 0; s < p.pairs; ++s, b += p.ldb) {
-      const float* const a = p.a + s / kPanelPairs * p.panel_stride + s % kPanelPairs;
-      typename V::F bv[NV];
-      for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
-      for (int i = 0; i < MR; ++i) {
-        const typename V::F av = V::SetPair(a + i * p.row_stride);
-        for (int j = 0; j < NV; ++j) c[i][j] = V::Dot(av, bv[j], c[i][j]);
-      }
-    }
+  // C = the sum of the products, one after the other. `ahead` steps at every pair summed of the first.
+  template <class Ahead = NothingAhead>
+  void Dot(const PairProduct* products, int count, Ahead&& ahead = Ahead()) {
+    Zero();
+    DotAdd(products[0], ahead);
+    for (int t = 1; t < count; ++t) DotAdd(products[t], NothingAhead());
   }
 
   // The same for the MR columns s = 0 .. MR - 1 of a lower triangle with diagonal: row i takes only
@@ -93,6 +88,22 @@ struct Tile {
       for (int i = s; i < MR; ++i) {
         const typename V::F av = V::Set(a.data[i * a.row_stride + s * a.sum_stride]);
         for (int j = 0; j < NV; ++j) c[i][j] = V::Fma(av, bv[j], c[i][j]);
+      }
+    }
+  }
+
+ private:
+  template <class Ahead>
+  void DotAdd(const PairProduct& p, Ahead&& ahead) {
+    const float* b = p.b;
+    for (int s = 0; s < p.pairs; ++s, b += p.ldb) {
+      ahead.Step();
+      const float* const a = p.a + s / kPanelPairs * p.panel_stride + s % kPanelPairs;
+      typename V::F bv[NV];
+      for (int j = 0; j < NV; ++j) bv[j] = V::Load(b + j * V::kLanes);
+      for (int i = 0; i < MR; ++i) {
+        const typename V::F av = V::SetPair(a + i * p.row_stride);
+        for (int j = 0; j < NV; ++j) c[i][j] = V::Dot(av, bv[j], c[i][j]);
       }
     }
   }
@@ -157,6 +168,13 @@ void ForEachTileOf16(int rows, int cols, Body& body) {
     if (rest == 2) body.template Run<16, 2>(i, column);
     if (rest == 1) body.template Run<16, 1>(i, column);
   }
+}
+
+// How many of them.
+template <class V>
+int64_t TilesOf(int rows, int cols) {
+  constexpr int kWidth = V::kTileVecs * V::kLanes;
+  return int64_t{(rows + V::kTileRows - 1) / V::kTileRows} * ((cols + kWidth - 1) / kWidth);
 }
 
 template <class V, class Body>

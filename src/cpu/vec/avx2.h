@@ -49,6 +49,13 @@ struct Avx2 {
     s = _mm_add_ss(s, _mm_movehdup_ps(s));
     return _mm_cvtss_f32(s);
   }
+  // Lane r: the sum of row r of an 8 x 8 tile.
+  static F SumEach(const float* tile) {
+    F a[4];
+    for (int i = 0; i < 4; ++i) a[i] = _mm256_hadd_ps(Load(tile + i * 16), Load(tile + i * 16 + 8));
+    const F low = _mm256_hadd_ps(a[0], a[1]), high = _mm256_hadd_ps(a[2], a[3]);
+    return Add(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+  }
 
   static F LoadBf16(const uint16_t* p) {
     const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

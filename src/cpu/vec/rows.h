@@ -13,8 +13,6 @@ int PadTo16(int n) {
   return (n + kDimAlign - 1) & ~(kDimAlign - 1);
 }
 
-static constexpr int SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-
 template <class V, DType D>
 typename V::F LoadAs(const char* p) {
   if constexpr (D == DType::kBF16) return V::LoadBf16(reinterpret_cast<const uint16_t*>(p));

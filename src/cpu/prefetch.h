@@ -1,0 +1,75 @@
+// Asking memory for what is wanted later. Rows of one head lie H * K elements apart, which the
+// hardware's own prefetching does not follow, and where many requests are under way more are dropped
+// or waited for: they go one at a time, between the steps of products whose operands are in the
+// cache.
+#ifndef KDA_CPU_PREFETCH_H_
+#define KDA_CPU_PREFETCH_H_
+
+#include "cpu/chunk.h"
+
+namespace kda::cpu {
+
+// For products at whose steps nothing is asked for.
+struct NothingAhead {
+  void Step() {}
+};
+
+// Cache lines of rows, one at a step.
+class Ahead {
+ public:
+  void Add(const char* data, int64_t stride, int row_bytes, int rows) {
+    if (rows == 0) return;
+    parts_[count_++] = {data, stride, (row_bytes + kLine - 1) / kLine, rows};
+    lines_ += parts_[count_ - 1].lines * rows;
+  }
+  void Add(const Rows& rows, int dim, int count) {
+    Add(rows.data, rows.stride, dim * SizeOf(rows.dtype), count);
+  }
+
+  // Over `steps` steps, which follow.
+  void Spread(int64_t steps) {
+    if (lines_ == 0) return;
+    period_ = wait_ = steps < lines_ ? 1 : static_cast<int>(steps / lines_);
+    Begin();
+  }
+
+  [[gnu::always_inline]] void Step() {
+    if (--wait_ != 0) return;
+    wait_ = period_;
+    __builtin_prefetch(at_, 0, 2);
+    at_ += kLine;
+    if (--lines_left_ == 0) NextRow();
+  }
+
+ private:
+  static constexpr int kLine = 64, kMostParts = 3;
+  struct Part {
+    const char* data;
+    int64_t stride;
+    int lines, rows;
+  };
+
+  void Begin() {
+    rows_left_ = parts_[part_].rows;
+    Row(parts_[part_].data);
+  }
+  void Row(const char* row) {
+    at_ = row_ = row;
+    lines_left_ = parts_[part_].lines;
+  }
+  void NextRow() {
+    if (--rows_left_ > 0) return Row(row_ + parts_[part_].stride);
+    if (++part_ < count_) return Begin();
+    wait_ = 0;  // counts down from here
+  }
+
+  Part parts_[kMostParts];
+  int count_ = 0, lines_ = 0;
+  int part_ = 0, rows_left_ = 0, lines_left_ = 0;  // where it stands
+  int period_ = 0, wait_ = 0;                      // steps
+  const char *row_ = nullptr, *at_ = nullptr;
+};
+
+}  // namespace kda::cpu
+
+#endif  // KDA_CPU_PREFETCH_H_
