@@ -111,7 +111,7 @@ typedef enum kda_isa {
   /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded to bf16, with fp32 sums;
    * anything else as KDA_ISA_AVX512 */
   KDA_ISA_AVX512_BF16 = 4,
-  KDA_ISA_AMX = 5, /* and AMX-TILE, AMX-BF16: the same on tiles */
+  KDA_ISA_AMX = 5, /* and AMX-TILE, AMX-BF16: on tiles, sums over tokens in split bf16 too */
   KDA_ISA_NEON = 6 /* any aarch64; fp32 products */
 } kda_isa;         /* not in an order: kda_isa_row() has it */
 

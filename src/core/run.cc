@@ -44,6 +44,12 @@ Spans SpansOf(const Problem& p, const kda_args& a) {
            Span{"workspace", nullptr, 0, 1, true}}};
 }
 
+kda_status CheckEnd(const Span& span, kda_error* error) {
+  if (span.end() >= span.begin()) return KDA_OK;
+  return Fail(error, KDA_ERROR_OVERFLOW, span.name,
+              "%" PRId64 " bytes from %p on pass the end of memory", span.bytes, span.data);
+}
+
 kda_status CheckPointers(const Spans& spans, kda_error* error) {
   for (int i = 0; i < kTensors; ++i) {
     const Span& span = spans.all[i];
@@ -57,10 +63,8 @@ kda_status CheckPointers(const Spans& spans, kda_error* error) {
                   "address is %p, must be a multiple of %" PRId64 ", the size of an element",
                   span.data, span.alignment);
     }
-    if (span.end() < span.begin()) {
-      return Fail(error, KDA_ERROR_OVERFLOW, span.name,
-                  "%" PRId64 " bytes from %p on pass the end of memory", span.bytes, span.data);
-    }
+    const kda_status status = CheckEnd(span, error);
+    if (status != KDA_OK) return status;
   }
   return KDA_OK;
 }
@@ -89,7 +93,7 @@ kda_status CheckWorkspace(const kda_plan& plan, const kda_args& args, Span* span
   }
   *span = {"workspace", args.workspace, static_cast<int64_t>(plan.workspace_size),
            kWorkspaceAlignment, true};
-  return KDA_OK;
+  return CheckEnd(*span, error);
 }
 
 // What is written overlaps nothing else, but for final_state in place of initial_state.

@@ -5,11 +5,10 @@
 //
 // The safe-gate form of intra_chunk.h: off the diagonal of 16-row blocks its operands are rounded to
 // bf16, with the exponent split at the start m of the row block, (G[i] - m) and (m - G[j]), both <= 0
-// for any gate; on it keys are decayed token by token in fp32 (DiagonalBlock). Aqk takes keys as
-// sums of two bf16, high and low: where keys are alike and gates slow, v_new of neighbouring tokens
-// are large and cancel, but not with errors of Aqk that differ from key to key. (Errors of a query
-// are one for its whole row, and those of L leave what v_new add up to.) Nothing looks at a later
-// row.
+// for any gate; on it keys are decayed token by token in fp32 (DiagonalRows). Keys are taken as sums of
+// two bf16, high and low: where keys are alike and gates slow, v_new of neighbouring tokens are large
+// and cancel, but not with errors that differ from key to key. (Errors of a row's own key or query
+// are one for the whole row.) Nothing looks at a later row.
 #ifndef KDA_CPU_INTRA_CHUNK_BF16_H_
 #define KDA_CPU_INTRA_CHUNK_BF16_H_
 
@@ -141,7 +140,7 @@ struct DotStripBody {
   const float* left;  // rows of qk_block
   int64_t ldk;
   const float* keys;  // [K / 2, 64] pairs
-  const float* keys_low;  // nullptr: none
+  const float* keys_low;
   float* out;         // row i at out + i * 64
   float* split;       // [2, 64, 64] bf16, row i at split + i * 32
   const float* beta;  // nullptr: 1
@@ -156,8 +155,8 @@ struct DotStripBody {
                                    kChunkRows,
                                    static_cast<int>(ldk / 2)};
     PairProduct products[] = {with_keys, with_keys};
-    if (keys_low != nullptr) products[1].b = keys_low + column;
-    tile.Dot(products, keys_low == nullptr ? 1 : 2);
+    products[1].b = keys_low + column;
+    tile.Dot(products, 2);
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
       for (int j = 0; j < NV; ++j) {
@@ -211,7 +210,6 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
                              nullptr};
     ForEachTile<V>(end - start, start, strip);
     strip.left = buf.qk_block + (kChunkRows + start) * kPanelPairs;
-    strip.keys_low = nullptr;
     strip.out = buf.l + start * kChunkRows;
     strip.split = SplitRow<V>(buf.l_split, start);
     strip.beta = buf.beta + start;

@@ -119,6 +119,24 @@ TEST_P(CaseA03, IdenticalKeysThroughTheBoundedGate) {
   ExpectRight(c, configs);
 }
 
+// Where all channels decay alike, all products of a row round alike: what L and Aqk round differently
+// is left of v_new that cancel (2.4e-2 of o with keys in two halves for Aqk only).
+TEST_P(CaseA03, IdenticalKeysUnderSlowGates) {
+  for (int64_t T : {64, 200}) {
+    Case c = IdenticalKeys(T);
+    for (double G : {-1e-4, -0.0015, -0.01}) {
+      for (double& g : c.g) g = G;
+      ExpectRight(c, {Base(), Base().Off(KDA_SWITCHES_ALL)});
+    }
+    c.gate = KDA_GATE_BOUNDED;
+    c.lower_bound = -5;
+    for (double x : {-8.35, -8.0, -7.65, -6.6}) {
+      for (double& g : c.g) g = x;
+      ExpectRight(c, {Base(), Base().Off(KDA_SWITCHES_ALL)});
+    }
+  }
+}
+
 TEST_P(CaseA04, CorrelatedKeys) {
   for (double common : {3.0, 1.0}) {
     for (double G : {-0.01, -0.001}) {

@@ -168,6 +168,9 @@ TEST(Run, Workspace) {
     args.workspace = aligned + shift;
     ExpectRunRefused(&small, plan, args, KDA_ERROR_WORKSPACE, "workspace", {"multiple of 64"});
   }
+  args.workspace = reinterpret_cast<void*>(~uintptr_t{63});
+  args.workspace_size = ~size_t{0};
+  ExpectRunRefused(&small, plan, args, KDA_ERROR_OVERFLOW, "workspace", {"end of memory"});
   args.workspace = aligned;
   args.workspace_size = size;
   ASSERT_TRUE(plan.Run(args).ok());

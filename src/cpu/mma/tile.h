@@ -1,7 +1,7 @@
 // The one micro-kernel: a tile of MR rows by NV vectors of C kept in registers.
 //
-// Every element of C is one chain of fused multiply-adds in increasing order of the summation
-// index, whatever tile it falls into: a row's bits depend neither on the rows beside it nor on how
+// Every element of C is summed in one order, by increasing summation index (mma/amx.h: as the tiles
+// do), whatever tile it falls into: a row's bits depend neither on the rows beside it nor on how
 // many there are, which is what makes results independent of packing.
 #ifndef KDA_CPU_MMA_TILE_H_
 #define KDA_CPU_MMA_TILE_H_
