@@ -81,7 +81,8 @@ struct ChunkBuffers {
   float* block_lost = nullptr;
   float* block_decay = nullptr;  // [4, K] e^sum
   // intra_chunk
-  float* q = nullptr;     // [64, K] (L2-normalised)
+  // [64, K] (L2-normalised; with bf16 products and without that bf16, as the caller gave them)
+  float* q = nullptr;
   float* k = nullptr;     // [64, K]
   float* beta = nullptr;  // [64]
   float* qh = nullptr;    // [64, K] q e^G

@@ -123,6 +123,21 @@ int64_t At(const ChunkBuffers& buf, int i, int c) {
   }
 }
 
+// Whether q and k in `buf` are bf16 (as the caller gave them) instead of fp32.
+template <class V>
+bool KeptAsBf16(const HeadChunk& in) {
+  return kBf16Products<V> && !in.qk_l2norm;
+}
+// Element `at` (At) and those after it of q or k in `buf`.
+template <class V, bool kAsBf16>
+typename V::F LoadKept(const float* p, int64_t at) {
+  if constexpr (kAsBf16) {
+    return V::LoadBf16(reinterpret_cast<const uint16_t*>(p) + at);
+  } else {
+    return V::Load(p + at);
+  }
+}
+
 // Asks for channels [c, c + 64 bytes) of row i: rows of one head lie H * K elements apart, which
 // the hardware's own prefetching does not follow.
 static inline void PrefetchPart(const Rows& rows, int i, int c) {

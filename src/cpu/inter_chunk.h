@@ -86,8 +86,10 @@ struct SubtractReadBody {
   void Run(int i, int column) const {
     Tile<V, MR, NV> tile;
     read.Multiply(i, column, &tile);
+#pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) {
       const typename V::F f = V::Set(factor == nullptr ? 1.0f : factor[i + r]);
+#pragma GCC unroll 8
       for (int n = 0; n < NV; ++n) {
         float* at = v_new + (i + r) * ldv + column + n * V::kLanes;
         V::Store(at, V::Mul(f, V::Sub(V::Load(at), tile.c[r][n])));
@@ -118,7 +120,7 @@ void DeltaRuleUW(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
 
 // kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own
 // decay over them as hi + lo (ExpSplit).
-template <class V>
+template <class V, bool kAsBf16>
 void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
   const int64_t ld = buf.ldk;
   const int last_block = (rows - 1) / kBlockRows;
@@ -129,7 +131,8 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
       const int end = BlockEnd(start, rows);
       typename V::F suffix = decay;
       for (int j = end - 1; j >= start; --j) {
-        V::Store(buf.kg + j * ld + c, V::Mul(V::Load(buf.k + At<V>(buf, j, c)), suffix));
+        V::Store(buf.kg + j * ld + c,
+                 V::Mul(LoadKept<V, kAsBf16>(buf.k, At<V>(buf, j, c)), suffix));
         suffix = V::Mul(suffix, V::Load(buf.decay + At<V>(buf, j, c)));
       }
       typename V::F sum = V::Load(buf.block_log + b * ld + c);
@@ -194,16 +197,20 @@ struct AdvanceBody {
                          int64_t{kRowPairs} * buf.ldk, int64_t{kRowPairs} * buf.ldv);
       tile.Dot(product.parts, 3, *ahead);
     } else {
+#pragma GCC unroll 8
       for (int r = 0; r < MR; ++r) {
         const typename V::F l = V::Set(lo[c + r]);
+#pragma GCC unroll 8
         for (int n = 0; n < NV; ++n) {
           tile.c[r][n] = V::Mul(V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes), l);
         }
       }
       tile.MultiplyAdd({buf.kg + c, 1, buf.ldk}, buf.v_new + column, buf.ldv, rows, *ahead);
     }
+#pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) {
       const typename V::F h = V::Set(hi[c + r]), l = V::Set(lo[c + r]);
+#pragma GCC unroll 8
       for (int n = 0; n < NV; ++n) {
         const typename V::F s = V::Load(in.data + (c + r) * in.ld + column + n * V::kLanes);
         typename V::F change = tile.c[r][n];
@@ -219,7 +226,11 @@ template <class V>
 void AdvanceState(const HeadChunk& in, const ChunkBuffers& buf, int rows, ConstState now,
                   State next) {
   alignas(64) float hi[kMaxDimPadded], lo[kMaxDimPadded];
-  DecayKeysToEnd<V>(buf, rows, hi, lo);
+  if (KeptAsBf16<V>(in)) {
+    DecayKeysToEnd<V, true>(buf, rows, hi, lo);
+  } else {
+    DecayKeysToEnd<V, false>(buf, rows, hi, lo);
+  }
   // At a checkpoint the rows after `rows` in the same 16 must not count.
   const int cut = rows == in.rows ? 0 : rows % kBlockRows;
   if constexpr (kSplitProducts<V>) {

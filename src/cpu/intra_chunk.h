@@ -109,7 +109,7 @@ void StorePair(const ChunkBuffers& buf, int i, int j, typename V::F qk, typename
 
 // The block on the diagonal, row by row: the keys before a row, each decayed to the one above it, take
 // the row's decay in passing.
-template <class V>
+template <class V, bool kAsBf16>
 class DiagonalRows {
  public:
   // Rows [start, end) of the chunk.
@@ -131,7 +131,7 @@ class DiagonalRows {
 
  private:
   // Vectors of a row's channels at a time: decay, query and key in registers, read once per row.
-  static constexpr int kWide = V::kTileRows * V::kTileVecs > 16 ? 8 : 4;
+  static constexpr int kWide = 8;
 
   template <int N>
   void AddChannels(int i, int c) {
@@ -142,8 +142,8 @@ class DiagonalRows {
     for (int n = 0; n < N; ++n) {
       const int64_t at = At<V>(buf_, i, c + n * V::kLanes);
       decay[n] = V::Load(buf_.decay + at);
-      q[n] = V::Load(buf_.q + at);
-      k[n] = V::Load(buf_.k + at);
+      q[n] = LoadKept<V, kAsBf16>(buf_.q, at);
+      k[n] = LoadKept<V, kAsBf16>(buf_.k, at);
       sum = V::Fma(q[n], k[n], sum);
       V::Store(own + n * V::kLanes, k[n]);
     }
@@ -173,8 +173,11 @@ class DiagonalRows {
 };
 
 template <class V>
-void DiagonalBlock(const ChunkBuffers& buf, int start, int end) {
-  DiagonalRows<V>(buf, start, end).Run();
+void DiagonalBlock(const HeadChunk& in, const ChunkBuffers& buf, int start, int end) {
+  if constexpr (kBf16Products<V>) {
+    if (KeptAsBf16<V>(in)) return DiagonalRows<V, true>(buf, start, end).Run();
+  }
+  DiagonalRows<V, false>(buf, start, end).Run();
 }
 
 // kt[:, 0 .. start) is moved from the start of the previous row block to that of the block at
@@ -221,8 +224,10 @@ struct StripBody {
     Tile<V, MR, NV> tile;
     tile.Zero();
     tile.MultiplyAdd({left + i * ldk, ldk, 1}, kt + column, kChunkRows, dim_k);
+#pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
+#pragma GCC unroll 8
       for (int j = 0; j < NV; ++j) {
         V::Store(out + (i + r) * kChunkRows + column + j * V::kLanes, V::Mul(factor, tile.c[r][j]));
       }
@@ -237,7 +242,7 @@ void IntraChunkProducts(const HeadChunk& in, const ChunkBuffers& buf) {
   for (int start = 0; start < in.rows; start += kBlockRows) {
     const int end = BlockEnd(start, in.rows);
     for (int i = start; !in.asked_for && i < end; ++i) PrefetchRow(in.v, i, in.dim_v);
-    DiagonalBlock<V>(buf, start, end);
+    DiagonalBlock<V>(in, buf, start, end);
     if (start == 0) continue;
     AppendKeys<V>(buf, start);
     StripBody<V> strip = {buf.qh + start * ld,          ld,     in.dim_k, buf.kt,

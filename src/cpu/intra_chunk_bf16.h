@@ -25,9 +25,11 @@ struct Wide {
   typename V::F x[2];
 
   static Wide Load(const float* p) { return {{V::Load(p), V::Load(p + V::kLanes)}}; }
-  static Wide LoadBf16(const Rows& rows, int i, int c) {
-    const auto* const p = reinterpret_cast<const uint16_t*>(rows.data + i * rows.stride) + c;
+  static Wide LoadHalves(const uint16_t* p) {
     return {{V::LoadBf16(p), V::LoadBf16(p + V::kLanes)}};
+  }
+  static Wide LoadBf16(const Rows& rows, int i, int c) {
+    return LoadHalves(reinterpret_cast<const uint16_t*>(rows.data + i * rows.stride) + c);
   }
   static Wide Set(float x) { return {{V::Set(x), V::Set(x)}}; }
   void Store(float* p) const {
@@ -70,8 +72,8 @@ class OperandPanel {
         const W q = loaded_ ? W::Load(buf_.q + At(i)) : W::LoadBf16(in_.q, i, c_);
         const W k = loaded_ ? W::Load(buf_.k + At(i)) : W::LoadBf16(in_.k, i, c_);
         if (!loaded_) {
-          q.Store(buf_.q + At(i));
-          k.Store(buf_.k + At(i));
+          Copy(in_.q, i, buf_.q);
+          Copy(in_.k, i, buf_.k);
         }
         (q * decay).StoreRow(buf_.qk_block + HalfAt(i));
         (k * decay).StoreRow(buf_.qk_block + HalfAt(kChunkRows + i));
@@ -89,7 +91,7 @@ class OperandPanel {
       alignas(64) float ended[kBlockRows * kPanel];  // decayed to the end of their block
       W suffix = W::Set(1.0f);
       for (int r = kBlockRows - 1; r >= 0; --r) {
-        (W::Load(buf_.k + At(start + r)) * suffix).Store(ended + r * kPanel);
+        (Key(start + r) * suffix).Store(ended + r * kPanel);
         suffix = suffix * W::Load(buf_.decay + At(start + r));
       }
       W between = W::Set(1.0f);
@@ -109,6 +111,14 @@ class OperandPanel {
   }
 
  private:
+  void Copy(const Rows& rows, int i, float* kept) const {
+    __builtin_memcpy(reinterpret_cast<uint16_t*>(kept) + At(i),
+                     rows.data + i * rows.stride + 2 * c_, 2 * kPanel);
+  }
+  W Key(int i) const {
+    if (loaded_) return W::Load(buf_.k + At(i));
+    return W::LoadHalves(reinterpret_cast<const uint16_t*>(buf_.k) + At(i));
+  }
   int64_t At(int i) const { return kda::cpu::At<V>(buf_, i, c_); }
   // Of queries, from kChunkRows on of keys, in bf16.
   int64_t HalfAt(int i) const { return c_ * int64_t{kChunkRows} + i * kPanelPairs; }
@@ -157,8 +167,10 @@ struct DotStripBody {
     PairProduct products[] = {with_keys, with_keys};
     products[1].b = keys_low + column;
     tile.Dot(products, 2);
+#pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) {
       const typename V::F factor = V::Set(beta == nullptr ? 1.0f : beta[i + r]);
+#pragma GCC unroll 8
       for (int j = 0; j < NV; ++j) {
         const int at = (i + r) * kChunkRows + column + j * V::kLanes;
         const typename V::F x = V::Mul(factor, tile.c[r][j]);
@@ -214,7 +226,7 @@ void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
     strip.split = SplitRow<V>(buf.l_split, start);
     strip.beta = buf.beta + start;
     ForEachTile<V>(end - start, start, strip);
-    DiagonalBlock<V>(buf, start, end);
+    DiagonalBlock<V>(in, buf, start, end);
   }
 }
 

@@ -20,13 +20,16 @@ template <class V, int NV>
 void SubstituteColumns(const float* l, float* x, int64_t ldx, int first, int last) {
   for (int i = first + 1; i < last; ++i) {
     typename V::F sum[NV];
+#pragma GCC unroll 8
     for (int n = 0; n < NV; ++n) sum[n] = V::Load(x + i * ldx + n * V::kLanes);
     for (int j = first; j < i; ++j) {
       const typename V::F factor = V::Set(l[i * kChunkRows + j]);
+#pragma GCC unroll 8
       for (int n = 0; n < NV; ++n) {
         sum[n] = V::Fnma(factor, V::Load(x + j * ldx + n * V::kLanes), sum[n]);
       }
     }
+#pragma GCC unroll 8
     for (int n = 0; n < NV; ++n) V::Store(x + i * ldx + n * V::kLanes, sum[n]);
   }
 }
@@ -92,7 +95,9 @@ static inline SplitProduct TimesValues(const ChunkBuffers& buf, const float* lef
 // X -= the tile, at the tile's place in X.
 template <class V, int MR, int NV>
 void SubtractTile(const Tile<V, MR, NV>& tile, float* x, int64_t ldx) {
+#pragma GCC unroll 8
   for (int r = 0; r < MR; ++r, x += ldx) {
+#pragma GCC unroll 8
     for (int n = 0; n < NV; ++n) {
       V::Store(x + n * V::kLanes, V::Sub(V::Load(x + n * V::kLanes), tile.c[r][n]));
     }
@@ -166,7 +171,9 @@ struct ChainBody {
     Tile<V, MR, NV> tile;
     tile.Zero();
     tile.MultiplyAdd({a + i * kChunkRows, kChunkRows, 1}, b + column, ldb, kChunkRows);
+#pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 8
       for (int n = 0; n < NV; ++n) {
         float* at = c + (i + r) * ldc + column + n * V::kLanes;
         const typename V::F term = V::Mul(V::Set(sign), tile.c[r][n]);
