@@ -37,7 +37,7 @@ constexpr Kernels KernelsOf() {
     kernels.solve_uw = SolveUW<V>;
     kernels.delta_rule_uw = DeltaRuleUW<V>;
   }
-  if constexpr (kSplitProducts<V>) {
+  if constexpr (kTileRegisters<V>) {
     kernels.enter = V::Enter;
     kernels.leave = V::Leave;
   }

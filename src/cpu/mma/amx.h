@@ -30,6 +30,8 @@ template <class Tiles>
 inline constexpr bool kBf16Products<Amx<Tiles>> = true;
 template <class Tiles>
 inline constexpr bool kSplitProducts<Amx<Tiles>> = true;
+template <class Tiles>
+inline constexpr bool kTileRegisters<Amx<Tiles>> = true;
 
 // Vectors of what the tiles leave in memory.
 template <class Tiles>

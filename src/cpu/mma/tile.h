@@ -19,6 +19,9 @@ inline constexpr bool kBf16Products = false;
 // sums of two bf16, `split` (mma/amx.h).
 template <class V>
 inline constexpr bool kSplitProducts = false;
+// Whether its tiles are registers of their own, of 16 rows, that it must Enter and Leave (mma/amx.h).
+template <class V>
+inline constexpr bool kTileRegisters = false;
 
 // Channels of a panel: operands of bf16 products lie in panels [K / 32, 64, 32], so that a pass
 // over some channels of all rows stays in few, dense cache lines (rows of 128 channels would meet
@@ -182,7 +185,7 @@ int64_t TilesOf(int rows, int cols) {
 
 template <class V, class Body>
 void ForEachTile(int rows, int cols, Body body) {
-  if constexpr (V::kTileRows == 16) {
+  if constexpr (kTileRegisters<V>) {
     ForEachTileOf16<V>(rows, cols, body);
   } else {
     ForEachTileInRegisters<V>(rows, cols, body);
