@@ -111,7 +111,10 @@ typedef enum kda_isa {
   /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded to bf16, with fp32 sums;
    * anything else as KDA_ISA_AVX512 */
   KDA_ISA_AVX512_BF16 = 4,
-  KDA_ISA_AMX = 5, /* and AMX-TILE, AMX-BF16: the same on tiles */
+  /* and AMX-TILE, AMX-BF16: the same on tiles. Linux lends tile registers to a process that asks: the
+   * first plan that multiplies bf16 does, no other. Refused, AUTO takes another instruction set and
+   * kda_plan_describe() says so; forced, that plan fails with KDA_ERROR_UNAVAILABLE */
+  KDA_ISA_AMX = 5,
   KDA_ISA_NEON = 6 /* any aarch64; fp32 products */
 } kda_isa;         /* not in an order: kda_isa_row() has it */
 
@@ -303,7 +306,9 @@ KDA_API const char *kda_dtype_name(int32_t dtype);     /* "f32", "bf16", .. NULL
 KDA_API const char *kda_isa_name(int32_t isa);         /* "auto", "baseline", "avx2", .. or NULL */
 KDA_API const char *kda_solver_name(int32_t solver);   /* "auto", "substitution", .. or NULL */
 KDA_API const char *kda_backend_name(int32_t backend); /* "auto", "cpu", "reference" or NULL */
-KDA_API int32_t kda_isa_available(int32_t isa); /* 1: this machine (and KDA_MAX_ISA) has it */
+/* 1: the processor has it, the system saves its registers, and KDA_MAX_ISA does not rule it out. Asks
+ * for nothing: whether the system lends KDA_ISA_AMX its tile registers, a plan that uses them shows. */
+KDA_API int32_t kda_isa_available(int32_t isa);
 
 /* Row `index` of the table of instruction sets, or NULL past its end. Those of one architecture are
  * together: first the one that all of its processors have, then in the order of KDA_ISA_AUTO, which

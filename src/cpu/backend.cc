@@ -94,7 +94,6 @@ void Prepare(kda_plan* plan, std::string* notes) {
     row_base += core::CeilDiv(s.length, kBlockRows) * kBlockRows;
   }
   ChooseHeadsPerStep(plan, notes);
-  plan->bf16_products = MultipliesBf16(*plan);
   plan->column_parts = static_cast<int32_t>(SplitParts(*plan));
   plan->workers =
       static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan), 1, plan->execution.threads));
@@ -122,7 +121,7 @@ kda_status RunPlan(const kda_plan& plan, const core::Buffers& buffers, kda_error
 namespace kda::core {
 
 const Backend& CpuBackend() {
-  static const Backend backend = {cpu::Prepare, cpu::RunPlan};
+  static const Backend backend = {cpu::MultipliesBf16, cpu::Prepare, cpu::RunPlan};
   return backend;
 }
 
