@@ -269,7 +269,7 @@ typedef struct kda_plan_info {
   int32_t solver;  /* kda_solver that will run */
   int32_t threads;
   uint32_t switches;           /* KDA_SWITCH_* in effect */
-  uint32_t switches_fallback;  /* KDA_SWITCH_* asked for but not possible here */
+  uint32_t switches_fallback;  /* KDA_SWITCH_* asked for but given up: kda_plan_describe says why */
   size_t workspace_size;       /* bytes */
   int64_t sequences;           /* N */
   int64_t tokens;              /* tokens in sequences */
