@@ -23,6 +23,7 @@ struct Lane {
   float* checkpoint_state;
   int64_t checkpoint;  // the next one, in plan.checkpoints
   float* tiles;
+  GateParams gate;
   HeadChunk caller;  // the chunk where the caller has it
   HeadChunk chunk;   // .. where the stages read it (a gathered tile without unified_layout)
 };
@@ -91,6 +92,7 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
     lanes[h].checkpoint_state = base + floats.chunk + floats.state;
     lanes[h].checkpoint = s.checkpoint_begin;
     lanes[h].tiles = base + floats.chunk + 2 * floats.state;
+    lanes[h].gate = GateOf(run, head + h);
     states[h].Begin(run, s, head + h, base + floats.chunk);
   }
   // flat_grid off: every sequence is given the longest one's chunks, most of which may not exist.
@@ -100,7 +102,9 @@ void RunHeads(const Run& run, const core::Sequence& s, int head, int heads, floa
     if (c >= own_chunks) continue;
     const int64_t first = c * kChunkRows, left = s.length - first;
     const int rows = static_cast<int>(left < kChunkRows ? left : kChunkRows);
-    for (int h = 0; h < heads; ++h) lanes[h].caller = ViewOf(run, s, head + h, first, rows);
+    for (int h = 0; h < heads; ++h) {
+      lanes[h].caller = ViewOf(run, s, head + h, lanes[h].gate, first, rows);
+    }
     if (rows == 1) {
       for (int h = 0; h < heads; ++h) OneRow(run, s, first, &lanes[h], &states[h]);
     } else {
