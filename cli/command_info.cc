@@ -80,14 +80,23 @@ Json Kernels() {
   for (int32_t i = 0; const kda_isa_info* info = kda_isa_row(i); ++i) isas.push_back(info->isa);
   for (const int32_t isa : isas) {
     Json kernel = {{"isa", kda_isa_name(isa)}};
-    kernel["available"] = isa == KDA_ISA_AUTO || kda_isa_available(isa) != 0;
-    kernel["capped"] = !kernel["available"].get<bool>() && MachineHas(isa);
-    if (kernel["available"].get<bool>()) {
-      PlanOptions options;
+    bool available = isa == KDA_ISA_AUTO || kda_isa_available(isa) != 0;
+    kernel["capped"] = !available && MachineHas(isa);
+    if (available) {
+      Options options;
       options.isa = isa;
       options.threads = 1;
-      kernel["ran"] = RanJson(CreatePlan(problem, options));
+      Plan plan;
+      const Status status = Plan::Create(MakeProblem(problem), options, &plan);
+      if (status.code() == KDA_ERROR_UNAVAILABLE) {  // by the system: the tile registers
+        available = false;
+        kernel["refused"] = status.message();
+      } else {
+        Check(status);
+        kernel["ran"] = RanJson(plan);
+      }
     }
+    kernel["available"] = available;
     kernels.push_back(kernel);
   }
   return kernels;
@@ -132,6 +141,7 @@ void PrintForPeople(const Json& kernels, const Json& manifest) {
     fmt::print("  {:<12} {}\n", kernel["isa"].get<std::string>(),
                kernel["available"].get<bool>() ? kernel["ran"]["description"].get<std::string>()
                : kernel["capped"].get<bool>()  ? "capped by KDA_MAX_ISA"
+               : kernel.contains("refused")    ? kernel["refused"].get<std::string>()
                                                : "not on this machine");
   }
   fmt::print("\nThe ladder's rungs (kda ladder measures them):\n{}", RungsTable().Text());

@@ -12,6 +12,7 @@
 #include "support/case.h"
 #include "support/compare.h"
 #include "support/generator.h"
+#include "support/isas.h"
 #include "support/run.h"
 
 namespace kda::test {
@@ -164,7 +165,7 @@ Case MakeCase(Provider* bytes) {
 Config MakeConfig(Provider* bytes, kda_mode mode) {
   Config config;
   const kda_isa_info* const isa = kda_isa_row(bytes->ConsumeIntegralInRange<int32_t>(-1, 7));
-  if (isa != nullptr && kda_isa_available(isa->isa) != 0) {
+  if (isa != nullptr && WhyNot(static_cast<kda_isa>(isa->isa)).empty()) {
     config.isa = static_cast<kda_isa>(isa->isa);
   }
   config.solver =

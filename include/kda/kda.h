@@ -111,7 +111,11 @@ typedef enum kda_isa {
   /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded to bf16, with fp32 sums;
    * anything else as KDA_ISA_AVX512 */
   KDA_ISA_AVX512_BF16 = 4,
-  KDA_ISA_AMX = 5, /* and AMX-TILE, AMX-BF16: on tiles, sums over tokens in split bf16 too */
+  /* and AMX-TILE, AMX-BF16: on tiles, sums over tokens in split bf16 too. Linux lends tile registers
+   * to a process that asks: the first plan that multiplies bf16 does, no other. Refused, AUTO takes
+   * another instruction set and kda_plan_describe() says so; forced, that plan fails with
+   * KDA_ERROR_UNAVAILABLE */
+  KDA_ISA_AMX = 5,
   KDA_ISA_NEON = 6 /* any aarch64; fp32 products */
 } kda_isa;         /* not in an order: kda_isa_row() has it */
 
@@ -266,7 +270,7 @@ typedef struct kda_plan_info {
   int32_t solver;  /* kda_solver that will run */
   int32_t threads;
   uint32_t switches;           /* KDA_SWITCH_* in effect */
-  uint32_t switches_fallback;  /* KDA_SWITCH_* asked for but not possible here */
+  uint32_t switches_fallback;  /* KDA_SWITCH_* asked for but given up: kda_plan_describe says why */
   size_t workspace_size;       /* bytes */
   int64_t sequences;           /* N */
   int64_t tokens;              /* tokens in sequences */
@@ -303,7 +307,9 @@ KDA_API const char *kda_dtype_name(int32_t dtype);     /* "f32", "bf16", .. NULL
 KDA_API const char *kda_isa_name(int32_t isa);         /* "auto", "baseline", "avx2", .. or NULL */
 KDA_API const char *kda_solver_name(int32_t solver);   /* "auto", "substitution", .. or NULL */
 KDA_API const char *kda_backend_name(int32_t backend); /* "auto", "cpu", "reference" or NULL */
-KDA_API int32_t kda_isa_available(int32_t isa); /* 1: this machine (and KDA_MAX_ISA) has it */
+/* 1: the processor has it, the system saves its registers, and KDA_MAX_ISA does not rule it out. Asks
+ * for nothing: whether the system lends KDA_ISA_AMX its tile registers, a plan that uses them shows. */
+KDA_API int32_t kda_isa_available(int32_t isa);
 
 /* Row `index` of the table of instruction sets, or NULL past its end. Those of one architecture are
  * together: first the one that all of its processors have, then in the order of KDA_ISA_AUTO, which

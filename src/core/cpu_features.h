@@ -25,7 +25,7 @@ inline constexpr uint64_t kAmxBf16 = 1 << 10;
 inline constexpr uint64_t kFastBf16Dot = 1 << 11;
 
 // Linux lends the tile registers to a process that asks; from then on it refuses signal stacks too small
-// for them, so this is done for a plan that will use them. False: refused.
+// for them, so this is done for a plan that will use them (ChooseProducts). False: refused.
 bool AskForTiles();
 
 // Detected once; only what the operating system also saves.

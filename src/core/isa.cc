@@ -3,8 +3,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/cpu_features.h"
-
 namespace kda::core {
 
 const Isa* IsaTable::Find(int32_t id) const {

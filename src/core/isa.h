@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/cpu_features.h"
 #include "kda/kda.h"
 
 namespace kda::cpu {
@@ -40,8 +41,9 @@ const IsaTable& Isas();  // cpu/isa_table.cc
 // What can be chosen from a table.
 struct IsaChoice {
   IsaTable table;
-  uint64_t features;  // of the machine
-  const Isa* cap;     // KDA_MAX_ISA: nothing after this row; nullptr: no cap
+  uint64_t features;                      // of the machine
+  const Isa* cap;                         // KDA_MAX_ISA: nothing after this row; nullptr: no cap
+  bool (*ask_for_tiles)() = AskForTiles;  // a test has answers of its own
 
   bool MachineHas(const Isa& isa) const;  // whatever the cap
   bool Available(const Isa& isa) const;

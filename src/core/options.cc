@@ -65,10 +65,10 @@ int32_t Processors() {
   return std::clamp(static_cast<int32_t>(CPU_COUNT_S(sizeof set, set)), 1, max);
 }
 
-kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* error) {
+kda_status ChooseIsa(const kda_options& in, const IsaChoice& here, Execution* execution,
+                     kda_error* error) {
   const bool reference = execution->backend == KDA_BACKEND_REFERENCE;
   const IsaCap cap = ReadIsaCap();
-  const IsaChoice here = IsasHere();
   const Isa& first = here.table.First();
   if (in.isa == KDA_ISA_AUTO) {
     if (!cap.known) {
@@ -77,12 +77,8 @@ kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* err
                   "the environment variable is \"%.64s\", must be one of %s", cap.text,
                   all.Names().c_str());
     }
-    const Isa* best = reference ? &first : &here.Best();
-    if ((best->needs & kAmxTile) != 0 && !AskForTiles()) {
-      const IsaChoice others = {here.table, here.features & ~kAmxTile, here.cap};
-      best = &others.Best();
-    }
-    execution->isa = static_cast<kda_isa>(best->info.isa);
+    const Isa& best = reference ? first : here.Best();
+    execution->isa = static_cast<kda_isa>(best.info.isa);
     return KDA_OK;
   }
   const Isa& isa = *here.table.Find(in.isa);
@@ -97,11 +93,6 @@ kda_status ChooseIsa(const kda_options& in, Execution* execution, kda_error* err
     return Fail(error, KDA_ERROR_OPTION, "isa",
                 "%s is forced, but the reference backend has only %s", isa.info.name,
                 first.info.name);
-  }
-  if ((isa.needs & kAmxTile) != 0 && !AskForTiles()) {
-    return Fail(error, KDA_ERROR_UNAVAILABLE, "isa",
-                "%s is forced, but the system refuses this process the tile registers",
-                isa.info.name);
   }
   execution->isa = static_cast<kda_isa>(isa.info.isa);
   return KDA_OK;
@@ -155,19 +146,40 @@ std::string Describe(const kda_plan& plan) {
   return text;
 }
 
-kda_status CheckOptions(const kda_options& in, kda_plan* plan, std::string* reasons,
-                        kda_error* error) {
+kda_status CheckOptions(const kda_options& in, const IsaChoice& here, kda_plan* plan,
+                        std::string* reasons, kda_error* error) {
   Execution* const e = &plan->execution;
   kda_status status = CheckEnums(in, error);
   if (status != KDA_OK) return status;
   e->backend =
       in.backend == KDA_BACKEND_AUTO ? KDA_BACKEND_CPU : static_cast<kda_backend>(in.backend);
   status = CheckLimit(Limit::kThreads, int64_t{in.threads}, "threads", KDA_ERROR_OPTION, error);
-  if (status == KDA_OK) status = ChooseIsa(in, e, error);
+  if (status == KDA_OK) status = ChooseIsa(in, here, e, error);
   if (status == KDA_OK) status = ChooseStrategy(in, plan, reasons, error);
   if (status != KDA_OK) return status;
   e->threads = in.threads == 0 ? Processors() : in.threads;
   e->executor = in.executor;
+  return KDA_OK;
+}
+
+kda_status ChooseProducts(const kda_options& in, const IsaChoice& here, kda_plan* plan,
+                          std::string* reasons, kda_error* error) {
+  Execution* const e = &plan->execution;
+  const Backend& backend = BackendOf(*plan);
+  const Isa& isa = *here.table.Find(e->isa);
+  plan->bf16_products = backend.multiplies_bf16(*plan);
+  // Only bf16 products use tiles.
+  if (!plan->bf16_products || (isa.needs & kAmxTile) == 0 || here.ask_for_tiles()) return KDA_OK;
+  IsaChoice others = here;
+  others.features &= ~kAmxTile;
+  constexpr char kWhy[] = "the system refuses this process the tile registers";
+  if (in.isa != KDA_ISA_AUTO) {
+    return Fail(error, KDA_ERROR_UNAVAILABLE, "isa", "%s is forced, but %s; available here: %s",
+                isa.info.name, kWhy, others.Names().c_str());
+  }
+  e->isa = static_cast<kda_isa>(others.Best().info.isa);
+  plan->bf16_products = backend.multiplies_bf16(*plan);
+  *reasons += std::string("; ") + isa.info.name + " off: " + kWhy;
   return KDA_OK;
 }
 

@@ -49,9 +49,11 @@ void AllocateWorkspace(kda_plan* plan) {
 kda_status Create(const kda_problem& problem, const kda_options& options, kda_plan* plan,
                   kda_error* error) {
   std::string reasons;
+  const IsaChoice here = IsasHere();
   kda_status status = CheckProblem(problem, plan, error);
-  if (status == KDA_OK) status = CheckOptions(options, plan, &reasons, error);
+  if (status == KDA_OK) status = CheckOptions(options, here, plan, &reasons, error);
   if (status == KDA_OK) status = MakeSchedule(problem, plan, error);
+  if (status == KDA_OK) status = ChooseProducts(options, here, plan, &reasons, error);
   if (status != KDA_OK) return status;
   BackendOf(*plan).prepare(plan, &reasons);
   plan->description = Describe(*plan) + reasons;

@@ -90,7 +90,7 @@ struct kda_plan {
   int64_t max_chunks = 0;       // of one sequence
   int64_t sequence_tokens = 0;  // tokens in sequences that are not skipped
   int64_t zero_from = 0;        // rows of o along T from here on belong to no sequence (B = 1)
-  bool bf16_products = false;   // CPU: inputs are bf16 and the kernels multiply them as such
+  bool bf16_products = false;   // inputs are bf16 and the kernels multiply them as such
   int32_t heads_per_step = 1;   // CPU: value heads per step: head_block
   int32_t column_parts = 0;     // CPU: parts of V that go apart; 0: whole heads do
   int32_t workers = 1;          // tasks at a time: the threads that find something to do
@@ -105,10 +105,12 @@ struct kda_plan {
 
 namespace kda::core {
 
-// A backend: `prepare` fills what is the backend's in the plan (CPU:), its workers and
-// workspace_size, gives up switches that would do nothing (adding the reason to *notes, which end up
-// in the description) and may throw std::bad_alloc; `run` neither throws nor allocates.
+// A backend: `multiplies_bf16` says whether products take bf16 operands, with the instruction set,
+// switches and solver that the plan has; `prepare` fills what is the backend's in the plan (CPU:), its
+// workers and workspace_size, gives up switches that would do nothing (adding the reason to *notes,
+// which end up in the description) and may throw std::bad_alloc; `run` neither throws nor allocates.
 struct Backend {
+  bool (*multiplies_bf16)(const kda_plan& plan);
   void (*prepare)(kda_plan* plan, std::string* notes);
   kda_status (*run)(const kda_plan& plan, const Buffers& buffers, kda_error* error);
 };

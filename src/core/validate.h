@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include "core/isa.h"
 #include "core/plan.h"
 
 namespace kda::core {
@@ -26,9 +27,15 @@ kda_status CheckProblem(const kda_problem& problem, kda_plan* plan, kda_error* e
 // core/schedule.cc: cu_seqlens, slots, has_initial, checkpoints. Sets the plan's lists.
 kda_status MakeSchedule(const kda_problem& problem, kda_plan* plan, kda_error* error);
 
-// core/options.cc. Sets plan->execution; adds the fallbacks to *reasons.
-kda_status CheckOptions(const kda_options& options, kda_plan* plan, std::string* reasons,
-                        kda_error* error);
+// core/options.cc. Sets plan->execution; adds the fallbacks to *reasons. `here`: what isa is chosen
+// from.
+kda_status CheckOptions(const kda_options& options, const IsaChoice& here, kda_plan* plan,
+                        std::string* reasons, kda_error* error);
+
+// core/options.cc, after CheckOptions and when nothing else can be wrong. Sets plan->bf16_products;
+// where these take tiles, asks the system for them and, refused, chooses another instruction set.
+kda_status ChooseProducts(const kda_options& options, const IsaChoice& here, kda_plan* plan,
+                          std::string* reasons, kda_error* error);
 
 // core/options.cc. What will run, in a line.
 std::string Describe(const kda_plan& plan);

@@ -39,22 +39,26 @@ std::string Counted(int64_t count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// Fewer heads a step where there would be too few steps to keep the threads busy; the bits do not
-// depend on it.
+// As many heads a step as there may be, or one where that leaves the busiest thread fewer heads:
+// step * ceil(sequences * ceil(heads / step) / threads), sequences taken to be of one length. The
+// bits do not depend on it.
 void ChooseHeadsPerStep(kda_plan* plan, std::string* notes) {
   core::Execution* const e = &plan->execution;
   plan->heads_per_step = 1;
   if ((e->switches & KDA_SWITCH_HEAD_BLOCK) == 0) return;
-  const int64_t heads = plan->problem.value_heads;
+  const int64_t heads = plan->problem.value_heads, threads = e->threads;
   const auto live = static_cast<int64_t>(plan->live.size());
-  const int64_t per_thread = live * heads / e->threads;
-  const int64_t most = std::min<int64_t>(kHeadsPerStep, heads);
-  plan->heads_per_step = static_cast<int32_t>(std::clamp<int64_t>(per_thread, 1, most));
+  const auto most = [&](int64_t step) {
+    return step * core::CeilDiv(live * core::CeilDiv(heads, step), threads);
+  };
+  // A step past the last head is no work: one thread has the same either way.
+  const bool even = threads == 1 || most(kHeadsPerStep) <= most(1);
+  if (live > 0 && heads >= kHeadsPerStep && even) plan->heads_per_step = kHeadsPerStep;
   if (plan->heads_per_step > 1 || live == 0) return;
   e->switches &= ~KDA_SWITCH_HEAD_BLOCK;
   e->switches_fallback |= KDA_SWITCH_HEAD_BLOCK;
   *notes += "; head_block off: " + Counted(heads, "value head") + " and " +
-            Counted(live, "sequence") + " make one a step for " + Counted(e->threads, "thread");
+            Counted(live, "sequence") + " make one a step for " + Counted(threads, "thread");
 }
 
 // Steps of the stage that has most; there is no use for more workers.
@@ -94,7 +98,6 @@ void Prepare(kda_plan* plan, std::string* notes) {
     row_base += core::CeilDiv(s.length, kBlockRows) * kBlockRows;
   }
   ChooseHeadsPerStep(plan, notes);
-  plan->bf16_products = MultipliesBf16(*plan);
   plan->column_parts = static_cast<int32_t>(SplitParts(*plan));
   plan->workers =
       static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan), 1, plan->execution.threads));
@@ -122,7 +125,7 @@ kda_status RunPlan(const kda_plan& plan, const core::Buffers& buffers, kda_error
 namespace kda::core {
 
 const Backend& CpuBackend() {
-  static const Backend backend = {cpu::Prepare, cpu::RunPlan};
+  static const Backend backend = {cpu::MultipliesBf16, cpu::Prepare, cpu::RunPlan};
   return backend;
 }
 

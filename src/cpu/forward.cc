@@ -31,6 +31,8 @@ Rows RowsOf(const kda_tensor& t, const void* data, const core::Sequence& s, int6
           static_cast<DType>(t.dtype)};
 }
 
+}  // namespace
+
 GateParams GateOf(const Run& run, int64_t head) {
   const core::Problem& p = run.plan.problem;
   constexpr double kLog2OfE = 1.4426950408889634;
@@ -38,6 +40,7 @@ GateParams GateOf(const Run& run, int64_t head) {
   gate.gate = static_cast<Gate>(p.gate);
   gate.mantissa = 1;
   gate.power[0] = gate.power[1] = 1;
+  if (gate.gate == Gate::kLog) return gate;  // as it is given
   gate.bound = static_cast<float>(p.lower_bound);
   double a_log = 0;
   if (p.A_log.rank != 0) {
@@ -58,9 +61,12 @@ GateParams GateOf(const Run& run, int64_t head) {
   return gate;
 }
 
-}  // namespace
-
 HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t first, int rows) {
+  return ViewOf(run, s, head, GateOf(run, head), first, rows);
+}
+
+HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, const GateParams& gate,
+                 int64_t first, int rows) {
   const core::Problem& p = run.plan.problem;
   const int64_t qk_head = head / (p.value_heads / p.heads);
   HeadChunk view;
@@ -74,7 +80,7 @@ HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t firs
   view.v = RowsOf(p.v, run.buffers.v, s, first, head);
   view.g = RowsOf(p.g, run.buffers.g, s, first, head);
   view.beta = RowsOf(p.beta, run.buffers.beta, s, first, head);
-  view.gate = GateOf(run, head);
+  view.gate = gate;
   view.beta_logits = p.beta_logits;
   view.qk_l2norm = p.qk_l2norm;
   view.scale = static_cast<float>(p.scale);

@@ -65,6 +65,10 @@ struct Run {
 
 // Rows first .. first + rows - 1 of sequence `s`, value head `head`, in the caller's memory.
 HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t first, int rows);
+// The same with `gate`, the head's: its powers in fp64 are worth keeping from token to token.
+GateParams GateOf(const Run& run, int64_t head);
+HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, const GateParams& gate,
+                 int64_t first, int rows);
 
 // Of the chunk that begins at token `first`.
 Upcoming UpcomingOf(const Run& run, const core::Sequence& s, int head, int64_t first);

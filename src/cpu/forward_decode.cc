@@ -35,15 +35,17 @@ void DecodeSequence(const Run& run, const core::Sequence& s, int first, int coun
   const bool round = RoundsEveryToken(p);
   StateCursor states[kDecodeHeads];
   TokenVectors* vectors[kDecodeHeads];
+  GateParams gates[kDecodeHeads];
   for (int h = 0; h < count; ++h, scratch += HeadFloats(run.plan)) {
     vectors[h] = new (scratch) TokenVectors;
     states[h].Begin(run, s, first + h, scratch + kVectorFloats);
+    gates[h] = GateOf(run, first + h);
   }
   int64_t checkpoint = s.checkpoint_begin;
   for (int64_t t = 0; t < s.length; ++t) {
     DecodeHead heads[kDecodeHeads];
     for (int h = 0; h < count; ++h) {
-      heads[h] = {ViewOf(run, s, first + h, t, 1), states[h].Now(),
+      heads[h] = {ViewOf(run, s, first + h, gates[h], t, 1), states[h].Now(),
                   states[h].Next(t + 1 == s.length), vectors[h]};
     }
     run.kernels.decode_token(heads, count);

@@ -25,6 +25,7 @@ struct Lane {
   float* checkpoint_state;
   int64_t checkpoint;  // the next one, in plan.checkpoints
   float* tiles;
+  GateParams gate;
   HeadChunk caller;  // the chunk where the caller has it
   HeadChunk chunk;   // .. where the stages read it (a gathered tile without unified_layout)
   Upcoming upcoming;
@@ -102,6 +103,7 @@ void RunHeads(const Run& run, const Heads& now, const Heads& then, float* scratc
     lanes[h].checkpoint_state = base + floats.chunk + floats.state;
     lanes[h].checkpoint = s.checkpoint_begin;
     lanes[h].tiles = base + floats.chunk + 2 * floats.state;
+    lanes[h].gate = GateOf(run, head + h);
     states[h].Begin(run, s, head + h, base + floats.chunk);
   }
   // flat_grid off: every sequence is given the longest one's chunks, most of which may not exist.
@@ -113,7 +115,7 @@ void RunHeads(const Run& run, const Heads& now, const Heads& then, float* scratc
     const int rows = static_cast<int>(left < kChunkRows ? left : kChunkRows);
     for (int h = 0; h < heads; ++h) {
       Lane& lane = lanes[h];
-      lane.caller = ViewOf(run, s, head + h, first, rows);
+      lane.caller = ViewOf(run, s, head + h, lane.gate, first, rows);
       lane.caller.asked_for = c > 0;
       if (rows < left) {
         lane.upcoming = UpcomingOf(run, s, head + h, first + rows);

@@ -160,6 +160,8 @@ void RunSequence(const kda_plan& plan, const Buffers& b, const Sequence& s, int6
   if (has_final) StoreState(p, scratch.state, {p.final_state, b.final_state, s.final_slot, head});
 }
 
+bool MultipliesBf16(const kda_plan&) { return false; }
+
 void Prepare(kda_plan* plan, std::string* notes) {
   plan->heads_per_step = 1;
   plan->workspace_size =
@@ -198,7 +200,8 @@ kda_status RunPlan(const kda_plan& plan, const Buffers& buffers, kda_error*) {
 namespace kda::core {
 
 const Backend& ReferenceBackend() {
-  static const Backend backend = {reference::Prepare, reference::RunPlan};
+  static const Backend backend = {reference::MultipliesBf16, reference::Prepare,
+                                  reference::RunPlan};
   return backend;
 }
 

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <set>
 #include <sstream>
 
 #include "core/cpu_features.h"
+#include "core/validate.h"
 #include "small_case.h"
 #include "support/isas.h"
 
@@ -226,6 +229,122 @@ TEST(Isa, ForcedIsWhatRuns) {
     EXPECT_EQ(plan.Info().isa, isa);
     EXPECT_NE(plan.Describe().find(std::string("cpu ") + kda_isa_name(isa) + ","),
               std::string::npos);
+  }
+}
+
+int times_asked;
+
+// Plans on a machine that has everything, whose system answers requests for the tile registers.
+class Tiles : public ::testing::Test {
+ protected:
+  Tiles() : rows_(core::Isas().begin(), core::Isas().end()) {
+    amx_ = rows_.data() + (core::Isas().Find(KDA_ISA_AMX) - core::Isas().begin());
+    amx_->needs |= core::kAmxTile;  // not on the model
+    small_.problem.q = small_.problem.k = Dense(KDA_BF16, {1, 6, 2, 32});
+    small_.problem.v = Dense(KDA_BF16, {1, 6, 4, 3});
+    small_.problem.g = Dense(KDA_F32, {1, 6, 4, 32});
+    small_.problem.dt_bias = Dense(KDA_F32, {4, 32});
+    small_.problem.initial_state = small_.problem.final_state = Dense(KDA_F32, {1, 4, 32, 3});
+  }
+
+  void SetUp() override {
+    if (amx_->kernels == nullptr) GTEST_SKIP() << "this build has no amx";
+  }
+
+  kda_status Choose(bool granted) {
+    times_asked = 0;
+    core::IsaChoice here = {{rows_.data(), core::Isas().count}, ~uint64_t{0}, nullptr};
+    here.ask_for_tiles =
+        granted ? +[] { return ++times_asked > 0; } : +[] { return ++times_asked == 0; };
+    plan_ = std::make_unique<kda_plan>();
+    reasons_.clear();
+    error_ = {};
+    kda_status status = core::CheckProblem(small_.problem, plan_.get(), &error_);
+    if (status == KDA_OK) {
+      status = core::CheckOptions(small_.options, here, plan_.get(), &reasons_, &error_);
+    }
+    if (status == KDA_OK) {
+      status = core::ChooseProducts(small_.options, here, plan_.get(), &reasons_, &error_);
+    }
+    return status;
+  }
+
+  SmallCase small_;
+  std::vector<core::Isa> rows_;
+  core::Isa* amx_;
+  std::unique_ptr<kda_plan> plan_;
+  std::string reasons_;
+  kda_error error_;
+};
+
+TEST_F(Tiles, GrantedTheyAreUsed) {
+  for (const kda_isa isa : {KDA_ISA_AUTO, KDA_ISA_AMX}) {
+    small_.options.isa = isa;
+    ASSERT_EQ(Choose(true), KDA_OK) << error_.message;
+    EXPECT_EQ(times_asked, 1);
+    EXPECT_EQ(plan_->execution.isa, KDA_ISA_AMX);
+    EXPECT_TRUE(plan_->bf16_products);
+    EXPECT_EQ(reasons_, "");
+  }
+}
+
+TEST_F(Tiles, RefusedThePlanSaysWhy) {
+  ASSERT_EQ(Choose(false), KDA_OK) << error_.message;
+  EXPECT_EQ(times_asked, 1);
+  EXPECT_EQ(plan_->execution.isa, KDA_ISA_AVX512_BF16);
+  EXPECT_TRUE(plan_->bf16_products);
+  EXPECT_EQ(reasons_, "; amx off: the system refuses this process the tile registers");
+  rows_[static_cast<size_t>(core::Isas().Find(KDA_ISA_AVX512_BF16) - core::Isas().begin())]
+      .auto_needs = core::kAmxTile;  // which avx512_bf16 then lacks, too
+  ASSERT_EQ(Choose(false), KDA_OK) << error_.message;
+  EXPECT_EQ(plan_->execution.isa, KDA_ISA_AVX512);
+  EXPECT_FALSE(plan_->bf16_products);
+}
+
+TEST_F(Tiles, RefusedAndForced) {
+  small_.options.isa = KDA_ISA_AMX;
+  EXPECT_EQ(Choose(false), KDA_ERROR_UNAVAILABLE);
+  EXPECT_STREQ(error_.argument, "isa");
+  EXPECT_STREQ(error_.message,
+               "isa: amx is forced, but the system refuses this process the tile registers; "
+               "available here: baseline, avx2, avx512, avx512_bf16");
+}
+
+// What runs fp32 kernels asks for nothing, so that nothing can be refused.
+TEST_F(Tiles, OnlyBf16ProductsAsk) {
+  const struct {
+    const char* name;
+    std::function<void(SmallCase*)> change;
+  } changes[] = {
+      {"decode", [](auto* s) { s->problem.mode = KDA_DECODE; }},
+      {"fp32", [](auto* s) { s->problem.q.dtype = s->problem.k.dtype = KDA_F32; }},
+      {"fp16", [](auto* s) { s->problem.v.dtype = KDA_F16; }},
+      {"K = 4",
+       [](auto* s) {
+         const SmallCase original;
+         static_cast<kda_problem&>(s->problem) = original.problem;
+         s->problem.q.dtype = s->problem.k.dtype = s->problem.v.dtype = KDA_BF16;
+       }},
+      {"fuse off", [](auto* s) { s->options.switches_off = KDA_SWITCH_FUSE; }},
+      {"safe_gate off", [](auto* s) { s->options.switches_off = KDA_SWITCH_SAFE_GATE; }},
+      {"neumann64", [](auto* s) { s->options.solver = KDA_SOLVER_NEUMANN64; }},
+      {"avx512_bf16", [](auto* s) { s->options.isa = KDA_ISA_AVX512_BF16; }},
+  };
+  const kda_problem problem = small_.problem;
+  const kda_options options = small_.options;
+  for (const auto& change : changes) {
+    for (const kda_isa isa : {KDA_ISA_AUTO, KDA_ISA_AMX}) {
+      SCOPED_TRACE(change.name);
+      static_cast<kda_problem&>(small_.problem) = problem;
+      static_cast<kda_options&>(small_.options) = options;
+      small_.options.isa = isa;
+      change.change(&small_);
+      ASSERT_EQ(Choose(false), KDA_OK) << error_.message;
+      EXPECT_EQ(times_asked, 0);
+      EXPECT_EQ(plan_->execution.isa,
+                small_.options.isa == KDA_ISA_AUTO ? KDA_ISA_AMX : small_.options.isa);
+      EXPECT_EQ(reasons_.find("amx"), std::string::npos) << reasons_;
+    }
   }
 }
 

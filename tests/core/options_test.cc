@@ -2,6 +2,7 @@
 #include <sched.h>
 
 #include "core/isa.h"
+#include "core/plan.h"
 #include "small_case.h"
 
 namespace kda::test {
@@ -128,6 +129,39 @@ TEST(Options, EverySwitchCombination) {
   std::string text;
   InfoOf(no_fuse, &text);
   EXPECT_TRUE(Contains(text, "; head_block off: needs fuse")) << text;
+}
+
+// Two, but for the busiest thread's sake.
+TEST(Options, HeadsPerStep) {
+  const struct {
+    int64_t sequences, heads;
+    int32_t threads, step;
+  } rows[] = {{1, 6, 2, 1},  {1, 24, 8, 1}, {1, 10, 2, 1}, {1, 16, 2, 2}, {1, 12, 4, 1},
+              {1, 1, 1, 1},  {1, 2, 1, 2},  {1, 2, 2, 1},  {1, 3, 1, 2},  {1, 3, 2, 2},
+              {1, 4, 2, 2},  {1, 24, 4, 2}, {2, 6, 2, 2},  {3, 3, 3, 1},  {4, 6, 8, 1},
+              {8, 24, 8, 2}, {1, 2, 64, 1}, {64, 1, 2, 1}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(std::to_string(row.sequences) + " of " + std::to_string(row.heads) + " heads, " +
+                 std::to_string(row.threads) + " threads");
+    SmallCase small;
+    small.problem.q = small.problem.k = Dense(KDA_F32, {row.sequences, 6, 1, 4});
+    small.problem.v = small.problem.o = Dense(KDA_F32, {row.sequences, 6, row.heads, 3});
+    small.problem.g = Dense(KDA_F32, {row.sequences, 6, row.heads, 4});
+    small.problem.beta = Dense(KDA_F32, {row.sequences, 6, row.heads});
+    small.problem.A_log = Dense(KDA_F32, {row.heads});
+    small.problem.dt_bias = Dense(KDA_F32, {row.heads, 4});
+    small.problem.initial_state = small.problem.final_state =
+        Dense(KDA_F32, {row.sequences, row.heads, 4, 3});
+    small.options.threads = row.threads;
+    Plan plan;
+    const Status status = Plan::Create(small.problem, small.options, &plan);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(plan.get()->heads_per_step, row.step);
+    const bool off = row.step == 1;
+    EXPECT_EQ(plan.Info().switches_fallback, off ? KDA_SWITCH_HEAD_BLOCK : 0u);
+    EXPECT_EQ(Contains(plan.Describe(), "head_block off: "), off) << plan.Describe();
+    EXPECT_EQ(Contains(plan.Describe(), ", 2 heads a step"), !off) << plan.Describe();
+  }
 }
 
 TEST(Options, ForcedSolver) {

@@ -28,10 +28,8 @@ constexpr double kUpdate = 1e-4;
 class Bf16StageTest : public testing::TestWithParam<std::tuple<kda_isa, Regime>> {
  protected:
   void SetUp() override {
-    const kda_isa isa = std::get<0>(GetParam());
-    if (!core::IsaAvailable(isa)) {
-      GTEST_SKIP() << "this machine (or KDA_MAX_ISA) has no " << kda_isa_name(isa);
-    }
+    const std::string why_not = test::WhyNot(std::get<0>(GetParam()));
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
   }
   const Kernels& kernels() const {
     return *core::Isas().Find(std::get<0>(GetParam()))->bf16_kernels;

@@ -27,9 +27,8 @@ void EngineTest::SetUpTestSuite() {
 }
 
 void EngineTest::SetUp() {
-  if (IsCpu() && kda_isa_available(GetParam().isa) == 0) {
-    GTEST_SKIP() << "this machine (or KDA_MAX_ISA) has no " << GetParam().name;
-  }
+  const std::string why_not = IsCpu() ? WhyNot(GetParam().isa) : "";
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
 }
 
 Config EngineTest::Base() const {
