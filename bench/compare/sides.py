@@ -30,7 +30,7 @@ class Side:
 
     def __init__(self, settings, inputs, progress):
         self.settings, self.inputs, self.progress = settings, inputs, progress
-        self.isa = None
+        self.isa = self.products = None
 
     def given(self, sequences, heads):
         """The inputs of the chosen heads, as this side sees them."""
@@ -90,6 +90,7 @@ class Libkda(Side):
         except libkda.Failure as error:
             raise Refused(error) from None
         self.ran, self.isa = self._plan.description, self._plan.isa
+        self.products = self._plan.products
         self.run = self._plan.run
 
     def results(self, sequences, heads):

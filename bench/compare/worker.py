@@ -3,8 +3,8 @@
 Requests and replies are lines of JSON on stdin and stdout:
 
     open     side, settings, cpus, tokens, sequences, heads, gate, seed -> version, digests
-    prepare  lengths of the sequences -> ran, isa, error_o, error_state, limit, once_ms: ran once on
-             poisoned outputs and checked against the fp64 recurrence, then warmed up
+    prepare  lengths of the sequences -> ran, isa, products, error_o, error_state, limit, once_ms:
+             ran once on poisoned outputs and checked against the fp64 recurrence, then warmed up
     run      warm, count -> ms: `count` timed runs after `warm` others
 
 A reply may be preceded by lines {"progress": text}. {"failed": text} is an answer too.
@@ -82,7 +82,8 @@ class Worker:
         begin = time.perf_counter_ns()
         side.run()
         once = (time.perf_counter_ns() - begin) / 1e6
-        return {"ran": side.ran, "isa": side.isa, "error_o": errors[0], "error_state": errors[1],
+        return {"ran": side.ran, "isa": side.isa, "products": side.products,
+                "error_o": errors[0], "error_state": errors[1],
                 "limit": side.limit, "once_ms": once}
 
     def _verify(self, batch):

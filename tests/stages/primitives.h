@@ -7,6 +7,17 @@
 
 namespace kda::cpu {
 
+// What a vector type with products of bf16 operands has besides: each over 16 lanes, a pair of bf16
+// as the bits of a float.
+struct Bf16Primitives {
+  void (*dot)(const float* a, const float* b, const float* c, float* y);
+  void (*set_pair)(const float* p, float* y);
+  void (*pairs)(const float* low, const float* high, float* y);
+  void (*row)(const float* first, const float* second, float* y);
+  void (*top)(const float* x, float* y);
+  void (*store_rounded)(const float* x, uint16_t* y);
+};
+
 struct Primitives {
   int lanes;
   // Over n floats, n a multiple of 16.
@@ -20,6 +31,7 @@ struct Primitives {
   void (*store_row)(int dtype, const float* src, int n, char* dst);
   // A lanes x lanes tile.
   void (*transpose)(const float* src, int64_t lds, float* dst, int64_t ldd);
+  const Bf16Primitives* bf16;  // nullptr: it has none
 };
 
 // nullptr: it has the vector layer of another one.

@@ -3,6 +3,7 @@
 #define KDA_TESTS_STAGES_PRIMITIVES_OF_H_
 
 #include "cpu/intra_chunk.h"
+#include "cpu/mma/tile.h"
 #include "cpu/vec/math.h"
 #include "cpu/vec/rows.h"
 #include "stages/primitives.h"
@@ -53,9 +54,35 @@ void TransposeOf(const float* src, int64_t lds, float* dst, int64_t ldd) {
 }
 
 template <class V>
+struct Bf16Of {
+  static void Dot(const float* a, const float* b, const float* c, float* y) {
+    V::Store(y, V::Dot(V::Load(a), V::Load(b), V::Load(c)));
+  }
+  static void SetPair(const float* p, float* y) { V::Store(y, V::SetPair(p)); }
+  static void Pairs(const float* low, const float* high, float* y) {
+    V::Store(y, V::Pairs(V::Load(low), V::Load(high)));
+  }
+  static void Row(const float* first, const float* second, float* y) {
+    V::Store(y, V::Row(V::Load(first), V::Load(second)));
+  }
+  static void Top(const float* x, float* y) { V::Store(y, V::Top(V::Load(x))); }
+  static void StoreRounded(const float* x, uint16_t* y) { V::StoreRounded(y, V::Load(x)); }
+  static constexpr Bf16Primitives kTable = {Dot, SetPair, Pairs, Row, Top, StoreRounded};
+};
+
+template <class V>
+constexpr const Bf16Primitives* Bf16PrimitivesOf() {
+  if constexpr (kBf16Products<V>) {
+    return &Bf16Of<V>::kTable;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class V>
 constexpr Primitives PrimitivesOf() {
   return {V::kLanes,      ExpArray<V>,  ExpSplitArray<V>, SigmoidArray<V>, SoftplusArray<V>,
-          L2Normalize<V>, LoadRowOf<V>, StoreRowOf<V>,    TransposeOf<V>};
+          L2Normalize<V>, LoadRowOf<V>, StoreRowOf<V>,    TransposeOf<V>,  Bf16PrimitivesOf<V>()};
 }
 
 }  // namespace kda::cpu

@@ -258,10 +258,160 @@ TEST_P(VecTest, TransposeMovesEveryElement) {
   }
 }
 
+// bf16 operands in fp32 products, on the instruction sets that have them.
+class Bf16VecTest : public VecTest {
+ protected:
+  void SetUp() override {
+    VecTest::SetUp();
+    if (!IsSkipped() && Table().bf16 == nullptr) GTEST_SKIP() << "its products are of fp32";
+  }
+  const Bf16Primitives& Bf16() const { return *Table().bf16; }
+};
+
+uint32_t Bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+float FromBits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+float FromBf16(uint32_t half) { return FromBits(half << 16); }
+float Pair(uint32_t low, uint32_t high) { return FromBits(high << 16 | low); }
+
+// The instructions take subnormal operands for zeros of their sign; a NaN keeps its upper bits and
+// becomes quiet.
+uint16_t NearestEven(float x) {
+  const uint32_t bits = Bits(x);
+  if (std::isnan(x)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  if ((bits & 0x7f800000) == 0) return static_cast<uint16_t>(bits >> 16 & 0x8000);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Of both signs and a length that is a multiple of 16: around the middle between two bf16 (odd and
+// even ones, some that carry into the exponent), in all binades and the subnormals; Inf and NaN.
+std::vector<float> ToRound() {
+  std::vector<float> x;
+  for (uint32_t exponent = 0; exponent <= 255; ++exponent) {
+    for (uint32_t top : {0u, 1u, 2u, 63u, 64u, 126u, 127u}) {
+      for (uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+        const uint32_t bits = exponent << 23 | top << 16 | low;
+        x.push_back(FromBits(bits));
+        x.push_back(FromBits(bits | 0x80000000));
+      }
+    }
+  }
+  x.resize((x.size() + 15) / 16 * 16, 0.0f);
+  return x;
+}
+
+TEST_P(Bf16VecTest, PairsRowAndStoreRoundToNearestEven) {
+  const std::vector<float> x = ToRound();
+  const FloatMode mode;  // as the kernels run
+  for (size_t i = 0; i < x.size(); i += 16) {
+    const float* const first = &x[i];
+    const float* const second = &x[x.size() - 16 - i];
+    float pairs[16], row[16];
+    uint16_t interleaved[32], in_a_row[32], stored[17];
+    stored[16] = 0x5555;
+    Bf16().pairs(first, second, pairs);
+    Bf16().row(first, second, row);
+    Bf16().store_rounded(first, stored);
+    std::memcpy(interleaved, pairs, sizeof(pairs));
+    std::memcpy(in_a_row, row, sizeof(row));
+    for (size_t lane = 0; lane < 16; ++lane) {
+      const uint16_t a = NearestEven(first[lane]), b = NearestEven(second[lane]);
+      ASSERT_EQ(interleaved[2 * lane], a) << std::hex << Bits(first[lane]);
+      ASSERT_EQ(interleaved[2 * lane + 1], b) << std::hex << Bits(second[lane]);
+      ASSERT_EQ(in_a_row[lane], a) << std::hex << Bits(first[lane]);
+      ASSERT_EQ(in_a_row[16 + lane], b) << std::hex << Bits(second[lane]);
+      ASSERT_EQ(stored[lane], a) << std::hex << Bits(first[lane]);
+    }
+    ASSERT_EQ(stored[16], 0x5555);
+  }
+}
+
+TEST_P(Bf16VecTest, TopRoundsHalfAwayFromZero) {
+  const std::vector<float> x = ToRound();
+  const FloatMode mode;
+  for (size_t i = 0; i < x.size(); i += 16) {
+    float top[16];
+    Bf16().top(&x[i], top);
+    for (size_t lane = 0; lane < 16; ++lane) {
+      const uint32_t bits = Bits(x[i + lane]), low = bits & 0xffff;
+      if (std::isnan(x[i + lane])) continue;  // what is left of one is the other part's
+      const uint32_t down = bits - low;
+      ASSERT_EQ(Bits(top[lane]), low < 0x8000 ? down : down + 0x10000) << std::hex << bits;
+      if (!std::isfinite(top[lane]) || (bits & 0x7f800000) == 0) continue;
+      const double rest = static_cast<double>(x[i + lane]) - static_cast<double>(top[lane]);
+      ASSERT_LE(std::abs(rest), std::ldexp(std::abs(static_cast<double>(x[i + lane])), -8));
+    }
+  }
+}
+
+TEST_P(Bf16VecTest, SetPairIsInEveryLane) {
+  const FloatMode mode;
+  // As bits: a pair may look like a subnormal or a signalling NaN.
+  for (uint32_t pair : {0x40003f80u, 0x00000001u, 0x80000000u, 0x7f810001u, 0xffffffffu}) {
+    // Not aligned to more than a pair, and nothing after it.
+    const std::vector<uint32_t> source(1, pair);
+    float y[16];
+    Bf16().set_pair(reinterpret_cast<const float*>(source.data()), y);
+    for (float lane : y) ASSERT_EQ(Bits(lane), pair);
+  }
+}
+
+TEST_P(Bf16VecTest, DotAddsBothProductsOfALane) {
+  const uint32_t one = 0x3f80, two = 0x4000, three = 0x4040, minus = 0x8000, inf = 0x7f80,
+                 nan = 0x7fc0, tiny = 0x0001, least = 0x0080, large = 0x7f00;
+  const struct {
+    uint32_t a_low, a_high, b_low, b_high;
+    float c, want;
+  } rows[] = {{one, 0, two, 0, 0, 2},
+              {0, one, 0, three, 0, 3},
+              {one, two, two, three, 1, 9},
+              {one, two, 0, three, 0, 6},
+              {one | minus, two, two, three | minus, 0.5f, -7.5f},
+              {one, one, one, one | minus, 0, 0},
+              {one, 0, one, 0, std::ldexp(1.0f, -23), 1 + std::ldexp(1.0f, -23)},
+              {0x3f81, 0, 0x3f81, 0, 0, FromBf16(0x3f81) * FromBf16(0x3f81)},  // exact in fp32
+              {tiny, 0, large, 0, 0, 0},                                       // subnormal operands
+              {0, tiny | minus, 0, large, 3, 3},
+              {least, 0, least, 0, 1, 1},
+              {inf, 0, one, 0, 1, kInf},
+              {0, inf | minus, 0, one, 1, -kInf},
+              {inf, 0, 0, 0, 1, kNaN},
+              {inf, inf | minus, one, one, 1, kNaN},
+              {one, nan, one, 0, 1, kNaN}};
+  const FloatMode mode;
+  for (const auto& row : rows) {
+    // In one lane of 16, among others that stay as they are.
+    for (size_t lane = 0; lane < 16; ++lane) {
+      float a[16] = {}, b[16] = {}, c[16], y[16];
+      for (size_t i = 0; i < 16; ++i) c[i] = static_cast<float>(i);
+      a[lane] = Pair(row.a_low, row.a_high);
+      b[lane] = Pair(row.b_low, row.b_high);
+      c[lane] = row.c;
+      Bf16().dot(a, b, c, y);
+      for (size_t i = 0; i < 16; ++i) {
+        const float want = i == lane ? row.want : static_cast<float>(i);
+        if (std::isnan(want)) {
+          ASSERT_TRUE(std::isnan(y[i])) << y[i];
+        } else {
+          ASSERT_EQ(y[i], want) << std::hex << Bits(a[lane]) << " " << Bits(b[lane]);
+        }
+      }
+    }
+  }
+}
+
 std::string IsaName(const testing::TestParamInfo<kda_isa>& info) {
   return kda_isa_name(info.param);
 }
 INSTANTIATE_TEST_SUITE_P(Isa, VecTest, testing::ValuesIn(test::IsasOfBuild()), IsaName);
+INSTANTIATE_TEST_SUITE_P(Isa, Bf16VecTest, testing::ValuesIn(test::IsasOfBuild()), IsaName);
 
 }  // namespace
 }  // namespace kda::cpu

@@ -31,7 +31,7 @@ struct Avx512Bf16 : Avx512 {
   static F Row(F first, F second) {
     return _mm512_castsi512_ps(Int(_mm512_cvtne2ps_pbh(second, first)));
   }
-  // x rounded to bf16, half up: x - Top(x) is at most 2^-8 |x|.
+  // x rounded to bf16, half away from zero: x - Top(x) is at most 2^-8 |x|.
   static F Top(F x) {
     const __m512i half = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
     const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
