@@ -151,9 +151,9 @@ struct Layout {
   }
 };
 
-// For what another thread is at work on: some microseconds more, if that has a processor.
+// For what another thread is at work on, which takes some 20 us unless it has lost its processor.
 void Wait(int waits) {
-  if (waits > 1000) {
+  if (waits > 200) {
     sched_yield();
     return;
   }
@@ -234,8 +234,8 @@ class Split {
     return ChunksOf(pair) - pairs_[pair].taken.load(std::memory_order_relaxed);
   }
 
-  // Makes the pair with the fewest workers theirs, of those the one that has most left; and a part
-  // of it, unless *part has yet to be finished. A pair that has no chunk left keeps its workers.
+  // Makes *pair the one with the fewest workers, of those the one that has most left, and *part a
+  // part of it. What is not done of the parts of the pair before, RunParts finds.
   void Join(int64_t* pair, int64_t* part) const {
     int64_t best = -1;
     int32_t fewest = 0;
