@@ -129,7 +129,7 @@ TEST_P(CaseE01, PartsOfAnyState) {
     for (const auto& [initial, final] : dtypes) {
       for (const int64_t v : {80, 100}) {
         for (const int64_t every : {0, 13}) {
-          Case c = PartsOfAPool(v, 900);
+          Case c = PartsOfAPool(v, 700);
           for (double& x : c.S0) x = reference::Round(initial, x);
           c.order = order;
           c.dtypes.initial = initial, c.dtypes.final = final;
