@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/dtypes.h"
 #include "support/engine_test.h"
 #include "support/goldens.h"
 #include "support/parts.h"
@@ -96,8 +97,8 @@ TEST_P(CaseE01, FewerHeadsThanThreadsLong) {
 
 // Parts of V with slots in a pool, updated in place, a sequence skipped before one that is longer
 // than what is kept at a time, and one that starts from zeros.
-Case PartsOfAPool() {
-  Case c = Standard(Std(95, 3470, 1).Dims(32, 48).Packed({0, 70, 170, 170, 3470}));
+Case PartsOfAPool(int64_t v = 48, int64_t T = 3470) {
+  Case c = Standard(Std(95, T, 1).Dims(32, v).Packed({0, 70, 170, 170, T}));
   c.pool = 4;
   c.slots = {2, -1, 3, 0};
   c.has_initial = {1, 1, 1, 0};
@@ -118,6 +119,39 @@ TEST_P(CaseE01, PartsWithSkippedSequences) {
   }
 }
 
+// States that parts of V cannot use as they lie: other dtypes, the other order, columns that are no
+// multiple of 16; in place and not, with checkpoints and without.
+TEST_P(CaseE01, PartsOfAnyState) {
+  if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
+  const std::pair<kda_dtype, kda_dtype> dtypes[] = {
+      {KDA_F32, KDA_F32}, {KDA_BF16, KDA_BF16}, {KDA_F32, KDA_BF16}, {KDA_BF16, KDA_F32}};
+  for (const kda_state_order order : {KDA_STATE_KV, KDA_STATE_VK}) {
+    for (const auto& [initial, final] : dtypes) {
+      for (const int64_t v : {80, 100}) {
+        for (const int64_t every : {0, 13}) {
+          Case c = PartsOfAPool(v, 700);
+          for (double& x : c.S0) x = reference::Round(initial, x);
+          c.order = order;
+          c.dtypes.initial = initial, c.dtypes.final = final;
+          c.dtypes.checkpoints = every == 13 ? final : KDA_F32;
+          c.in_place = initial == final;
+          c.checkpoint_every = every;
+          const Result serial = RunCase(c, Base());
+          EXPECT_TRUE(Matches(c, serial, Solve(c)));
+          for (int32_t threads = 2; threads <= 7; ++threads) {
+            const Result result = RunCase(c, Base().Threads(threads));
+            EXPECT_NE(result.description.find("chunks, then columns"), std::string::npos)
+                << result.description;
+            EXPECT_TRUE(SameBits(serial, result))
+                << "order " << order << ", V " << v << ", initial state " << initial << ", final "
+                << final << ", checkpoints every " << every << ", " << threads << " threads";
+          }
+        }
+      }
+    }
+  }
+}
+
 // Whole heads where they keep the threads about as busy: what goes apart is more work.
 TEST_P(CaseE01, PartsWhereTheyPay) {
   if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
@@ -133,7 +167,11 @@ TEST_P(CaseE01, PartsWhereTheyPay) {
               {1, {0, 192, 384, 576}, 4, "one pass"},
               {7, {0, 192}, 8, "one pass"},
               {2, {0, 192}, 2, "one pass"},
-              {5, {0, 192}, 4, "one pass"},
+              {5, {0, 192}, 4, "chunks, then columns"},  // the fifth by all threads
+              {3, {0, 1024}, 2, "chunks, then columns"},
+              {5, {0, 1024}, 2, "one pass"},
+              {4, {0, 1024}, 2, "one pass"},
+              {1, {0, 64, 128, 1152}, 2, "chunks, then columns"},
               {1, {0, 64}, 2, "one pass"}};
   for (const auto& row : rows) {
     const Case c = Standard(Std(94, row.cu_seqlens.back(), row.heads).Packed(row.cu_seqlens));
