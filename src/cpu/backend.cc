@@ -39,6 +39,12 @@ std::string Counted(int64_t count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+void GiveUpHeadBlock(kda_plan* plan) {
+  plan->heads_per_step = 1;
+  plan->execution.switches &= ~KDA_SWITCH_HEAD_BLOCK;
+  plan->execution.switches_fallback |= KDA_SWITCH_HEAD_BLOCK;
+}
+
 // As many heads a step as there may be, or one where that leaves the busiest thread fewer heads:
 // step * ceil(sequences * ceil(heads / step) / threads), sequences taken to be of one length. The
 // bits do not depend on it.
@@ -55,8 +61,7 @@ void ChooseHeadsPerStep(kda_plan* plan, std::string* notes) {
   const bool even = threads == 1 || most(kHeadsPerStep) <= most(1);
   if (live > 0 && heads >= kHeadsPerStep && even) plan->heads_per_step = kHeadsPerStep;
   if (plan->heads_per_step > 1 || live == 0) return;
-  e->switches &= ~KDA_SWITCH_HEAD_BLOCK;
-  e->switches_fallback |= KDA_SWITCH_HEAD_BLOCK;
+  GiveUpHeadBlock(plan);
   *notes += "; head_block off: " + Counted(heads, "value head") + " and " +
             Counted(live, "sequence") + " make one a step for " + Counted(threads, "thread");
 }
@@ -67,10 +72,7 @@ int64_t StepsOf(const kda_plan& plan) {
   const auto live = static_cast<int64_t>(plan.live.size());
   const bool staged =
       plan.problem.mode == KDA_PREFILL && (plan.execution.switches & KDA_SWITCH_FUSE) == 0;
-  if (plan.column_parts > 0) {
-    const auto chunks = static_cast<int64_t>(plan.chunks.size());
-    return heads * std::max(chunks, live * plan.column_parts);
-  }
+  if (plan.column_parts > 0) return SplitWorkers(plan);
   if (!staged) return live * core::CeilDiv(heads, plan.heads_per_step);
   if ((plan.execution.switches & KDA_SWITCH_FLAT_GRID) == 0) {
     return heads * static_cast<int64_t>(plan.sequences.size()) *
@@ -99,6 +101,10 @@ void Prepare(kda_plan* plan, std::string* notes) {
   }
   ChooseHeadsPerStep(plan, notes);
   plan->column_parts = static_cast<int32_t>(SplitParts(*plan));
+  if (plan->column_parts > 0 && plan->heads_per_step > 1) {
+    GiveUpHeadBlock(plan);
+    *notes += "; head_block off: heads' chunks go apart";
+  }
   plan->workers =
       static_cast<int32_t>(std::clamp<int64_t>(StepsOf(*plan), 1, plan->execution.threads));
   const Driver driver = DriverFor(*plan);

@@ -41,7 +41,7 @@ struct GateParams {
 };
 
 // What is wanted after a chunk: the rows of the next one, which may be another head's with a state of
-// its own. For prefetching only.
+// its own. For prefetching only: what is nullptr is not asked for.
 struct Upcoming {
   int rows = 0;  // 0: not known
   Rows q, k, v, g;

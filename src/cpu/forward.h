@@ -15,8 +15,7 @@
 
 namespace kda::cpu {
 
-// What a driver that keeps intermediates in memory may keep at a time: 512 MiB (the staged one: at least
-// a head's).
+// What the staged driver may keep at a time: 512 MiB, but at least a head's.
 inline constexpr int64_t kMostKeptFloats = int64_t{1} << 27;
 // Value heads a fused step can handle.
 inline constexpr int kMaxHeadsPerStep = 8;
@@ -165,6 +164,7 @@ int64_t FusedWorkspaceFloats(const kda_plan& plan);  // plan.workers times what 
 void RunFused(const Run& run, float* workspace);
 // Parts of V; 0: they would save little (by a model of the times), or cannot be.
 int64_t SplitParts(const kda_plan& plan);
+int64_t SplitWorkers(const kda_plan& plan);  // as many as find something to do
 int64_t SplitWorkspaceFloats(const kda_plan& plan);
 void RunSplit(const Run& run, float* workspace);
 int64_t StagedWorkspaceFloats(const kda_plan& plan);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <new>
 #include <queue>
@@ -85,17 +86,25 @@ double TimeOfOnePass(const kda_plan& plan, const Chunks& chunks) {
   return time;
 }
 
+// What a chunk of one head takes with `parts` parts of V, and of that what waits for the chunk before.
+struct ChunkTime {
+  ChunkTime(const core::Problem& p, int64_t parts) {
+    const int64_t width = WidthOf(p, parts);
+    const double part = kPart + (width < kNarrow ? kNarrowPart : 0);
+    all = kFirstHalf + kColumn * static_cast<double>(PaddedDim(p.dim_v)) +
+          part * static_cast<double>(parts);
+    follow = kColumn * static_cast<double>(width) + part;
+  }
+  double all, follow;
+};
+
 // How long `parts` parts of V take: as long as all the work takes all threads; but no shorter than
 // the chunks of a part, which follow each other, be it the longest or one that is begun last, when
 // threads have had a pair each.
 double TimeOf(const kda_plan& plan, const Chunks& chunks, int64_t parts) {
   const core::Problem& p = plan.problem;
   const auto threads = static_cast<double>(plan.execution.threads);
-  const int64_t width = WidthOf(p, parts);
-  const double part = kPart + (width < kNarrow ? kNarrowPart : 0);
-  const double chunk = kFirstHalf + kColumn * static_cast<double>(PaddedDim(p.dim_v)) +
-                       part * static_cast<double>(parts);
-  const double follow = kColumn * static_cast<double>(width) + part;
+  const auto [chunk, follow] = ChunkTime(p, parts);
   const double all = chunk * static_cast<double>(chunks.total * p.value_heads) / threads;
   const auto last = static_cast<double>(PairsOf(plan) % plan.execution.threads * chunks.shortest);
   const double begun = PairsOf(plan) < plan.execution.threads ? 0 : all - chunk * last / threads;
@@ -125,17 +134,19 @@ struct Layout {
       : pairs(PairsOf(plan)),
         parts(pairs * plan.column_parts),
         records(plan.workers * kRecords),
+        ring(std::clamp<int64_t>(plan.max_chunks, 1, records)),
         local(LocalFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
         state(StateFloats(plan.problem)),
         kept(KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))) {}
 
   int64_t pairs, parts;  // parts of all pairs
-  int64_t records;       // of all workers: no more chunks of a pair can be ready
+  int64_t records;       // of all workers
+  int64_t ring;          // places for a pair's chunks that are ready, of which there are no more
   int64_t local, state, kept;
 
   int64_t shared_floats() const {
     const int64_t bytes = pairs * SizeOf<Pair>() + parts * SizeOf<Part>() +
-                          core::CeilDiv(pairs * records * SizeOf<Ready>(), kAlign) * kAlign;
+                          core::CeilDiv(pairs * ring * SizeOf<Ready>(), kAlign) * kAlign;
     return bytes / SizeOf<float>();
   }
   int64_t floats_per_worker() const { return local + state; }
@@ -178,7 +189,7 @@ class Split {
         records_(states_ + layout_.pairs * layout_.state) {
     for (int64_t i = 0; i < layout_.pairs; ++i) new (pairs_ + i) Pair;
     for (int64_t i = 0; i < layout_.parts; ++i) new (parts_ + i) Part;
-    for (int64_t i = 0; i < layout_.pairs * layout_.records; ++i) new (ready_ + i) Ready;
+    for (int64_t i = 0; i < layout_.pairs * layout_.ring; ++i) new (ready_ + i) Ready;
   }
 
   void RunAll() const {
@@ -193,10 +204,9 @@ class Split {
     int64_t pair, chunk;  // pair < 0: none
   };
   static constexpr Chunk kNone = {-1, 0};
-  // A worker's records: what it has prepared.
+  // What a worker's records hold.
   struct Records {
     Chunk holds[kRecords];
-    int64_t first, free;  // free: where the next chunk goes
   };
 
   // What there is to do, until there is no more. Waits only for what another worker has begun, so
@@ -204,19 +214,23 @@ class Split {
   void Work(int32_t worker) const {
     // Where parts are few, the workers that have one leave the first half to the others.
     const bool every_worker_has_a_part = layout_.parts >= plan_.workers;
-    Records records = {{}, worker * kRecords, 0};
+    Records records;
     std::fill_n(records.holds, kRecords, kNone);
     int64_t pair = -1, part = 0;
     int waits = 0;
     for (;;) {
       if (pair < 0 || Left(pair) == 0) Join(&pair, &part);
-      Chunk next = every_worker_has_a_part && HasRoom(&records) ? Take(pair) : kNone;
-      const bool ran = RunParts(pair, &part, next, worker);
-      const bool asked_for = next.pair >= 0 && ran;
-      if (next.pair < 0 && !ran && HasRoom(&records)) next = TakeAny(pair);
+      int64_t room = RoomIn(records);
+      Chunk next = every_worker_has_a_part && room >= 0 ? Take(pair) : kNone;
+      bool asked_for = false;  // the rows of `next`
+      const bool ran = RunParts(pair, &part, next, worker, &asked_for);
+      if (next.pair < 0 && !ran) {
+        room = RoomIn(records);
+        if (room >= 0) next = TakeAny(pair);
+      }
       if (next.pair >= 0) {
-        records.holds[records.free] = next;
-        const int64_t record = records.first + records.free;
+        records.holds[room] = next;
+        const int64_t record = worker * kRecords + room;
         Prepare(next, asked_for, record, worker);
         Ready& ready = ReadyOf(next);
         ready.record = record;
@@ -248,28 +262,31 @@ class Split {
       }
     }
     if (best < 0) return;
-    const int32_t before = pairs_[best].workers.fetch_add(1, std::memory_order_relaxed);
+    // One that another worker has joined in the meantime is not the one with the fewest any more.
+    if (!pairs_[best].workers.compare_exchange_strong(fewest, fewest + 1,
+                                                      std::memory_order_relaxed))
+      return Join(pair, part);
     *pair = best;
-    *part = best * plan_.column_parts + before % plan_.column_parts;
+    *part = best * plan_.column_parts + fewest % plan_.column_parts;
   }
 
   // The second half of what is ready of a part that nobody has: *part, one of `pair` or any. All
   // parts of a pair that is this worker's alone. `next`: what this worker prepares then.
-  bool RunParts(int64_t pair, int64_t* part, Chunk next, int32_t worker) const {
+  bool RunParts(int64_t pair, int64_t* part, Chunk next, int32_t worker, bool* asked_for) const {
     const int64_t parts = plan_.column_parts, first = std::max<int64_t>(pair, 0) * parts;
-    bool ran = RunAPart(*part, next, worker);
+    bool ran = RunAPart(*part, next, worker, asked_for);
     for (int64_t n = 0; n < layout_.parts; ++n) {
       const bool alone =
           n < parts && pair >= 0 && pairs_[pair].workers.load(std::memory_order_relaxed) == 1;
       if (ran && !alone) break;
       const int64_t i = (first + n) % layout_.parts;
-      if (!RunAPart(i, next, worker)) continue;
+      if (!RunAPart(i, next, worker, asked_for)) continue;
       if (!ran) *part = i;
       ran = true;
     }
     return ran;
   }
-  bool RunAPart(int64_t part, Chunk next, int32_t worker) const {
+  bool RunAPart(int64_t part, Chunk next, int32_t worker, bool* asked_for) const {
     Part& one = parts_[part];
     if (!IsReady(part, one.done.load(std::memory_order_relaxed)) ||
         one.busy.load(std::memory_order_relaxed) ||
@@ -279,7 +296,7 @@ class Split {
     const int64_t begin = one.done.load(std::memory_order_relaxed);
     int64_t c = begin;
     for (; IsReady(part, c); ++c) {
-      Recur(part, c, next, worker);
+      Recur(part, c, *asked_for ? kNone : next, worker, asked_for);
       one.done.store(c + 1, std::memory_order_release);
     }
     one.busy.store(false, std::memory_order_release);
@@ -290,13 +307,18 @@ class Split {
     return ready.after.load(std::memory_order_acquire) == chunk + 1;
   }
 
-  // A chunk for its first half, of `pair` or of any.
+  // A chunk for its first half, of `pair` or of any. That its place in the ring is free is known to
+  // the worker that saw the chunk there before done with; the exchanges, each of which passes on what
+  // was known to those before, tell this one.
   Chunk Take(int64_t pair) const {
     if (pair < 0) return kNone;
     Pair& one = pairs_[pair];
     int64_t chunk = one.taken.load(std::memory_order_relaxed);
     while (chunk < ChunksOf(pair)) {
-      if (one.taken.compare_exchange_weak(chunk, chunk + 1)) return {pair, chunk};
+      if (one.taken.compare_exchange_weak(chunk, chunk + 1, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed)) {
+        return {pair, chunk};
+      }
     }
     return kNone;
   }
@@ -305,14 +327,12 @@ class Split {
     for (int64_t i = 0; i < layout_.pairs && taken.pair < 0; ++i) taken = Take(i);
     return taken;
   }
-  // A record that all parts are done with.
-  bool HasRoom(Records* records) const {
+  // A record that all parts are done with; -1: none.
+  int64_t RoomIn(const Records& records) const {
     for (int64_t i = 0; i < kRecords; ++i) {
-      if (!IsDoneWith(records->holds[i])) continue;
-      records->free = i;
-      return true;
+      if (IsDoneWith(records.holds[i])) return i;
     }
-    return false;
+    return -1;
   }
   bool IsDoneWith(Chunk c) const {
     if (c.pair < 0) return true;
@@ -344,9 +364,7 @@ class Split {
   int64_t ChunksOf(int64_t pair) const {
     return std::max<int64_t>(core::CeilDiv(SequenceOf(pair).length, kChunkRows), 1);
   }
-  Ready& ReadyOf(Chunk c) const {
-    return ready_[c.pair * layout_.records + c.chunk % layout_.records];
-  }
+  Ready& ReadyOf(Chunk c) const { return ready_[c.pair * layout_.ring + c.chunk % layout_.ring]; }
 
   // Stages gate_cumsum and intra_chunk of a chunk. `asked_for`: Recur had it for what follows.
   void Prepare(Chunk c, bool asked_for, int64_t record, int32_t worker) const {
@@ -359,8 +377,9 @@ class Split {
     run_.IntraChunk()(view, buffers);
   }
 
-  // Stages inter_chunk and output of a chunk, of a part of V.
-  void Recur(int64_t part, int64_t chunk, Chunk following, int32_t worker) const {
+  // Stages inter_chunk and output of a chunk, of a part of V. *asked_for: memory was asked for what
+  // Prepare reads of `following`.
+  void Recur(int64_t part, int64_t chunk, Chunk following, int32_t worker, bool* asked_for) const {
     const int64_t pair = part / plan_.column_parts, first = part % plan_.column_parts * width_;
     const Columns columns = {first, std::min(width_, plan_.problem.dim_v - first)};
     const core::Sequence& s = SequenceOf(pair);
@@ -373,12 +392,14 @@ class Split {
     const State own = {scratch + PaddedDim(plan_.problem.dim_k) * first, PaddedDim(columns.width)};
     const ConstState now =
         chunk == 0 ? Initial(s, head, columns, own) : ConstState{own.data, own.ld};
-    Upcoming upcoming;
     HeadChunk view = View({pair, chunk});
-    if (following.pair >= 0) {
+    Upcoming upcoming;
+    if (following.pair >= 0 && view.rows > 1) {
       upcoming = UpcomingOf(run_, SequenceOf(following.pair), HeadOf(following.pair),
                             following.chunk * kChunkRows);
+      upcoming.v.data = upcoming.state = nullptr;
       view.next = &upcoming;
+      *asked_for = true;
     }
     view.v.data += first * SizeOf(view.v.dtype);
     view.o += first * SizeOf(view.o_dtype);
@@ -423,6 +444,7 @@ class Split {
     const int64_t rows = std::min<int64_t>(kChunkRows, s.length - first);
     return ViewOf(run_, s, HeadOf(c.pair), first, static_cast<int>(rows));
   }
+
   float* RecordAt(int64_t record) const { return records_ + record * layout_.kept; }
   float* LocalOf(int32_t worker) const { return locals_ + worker * layout_.floats_per_worker(); }
 
@@ -515,6 +537,14 @@ int64_t SplitParts(const kda_plan& plan) {
     if (time < limit) limit = kMorePartsWorthwhile * time, parts = n;
   }
   return parts;
+}
+
+int64_t SplitWorkers(const kda_plan& plan) {
+  const Chunks chunks(plan);
+  const ChunkTime chunk(plan.problem, plan.column_parts);
+  const double all = chunk.all * static_cast<double>(chunks.total * plan.problem.value_heads);
+  const double at_least = chunk.follow * static_cast<double>(std::max<int64_t>(chunks.longest, 1));
+  return static_cast<int64_t>(std::ceil(all / at_least)) + 1;
 }
 
 int64_t SplitWorkspaceFloats(const kda_plan& plan) { return Layout(plan).floats(plan.workers); }

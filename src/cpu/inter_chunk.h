@@ -43,8 +43,8 @@ struct StateRead {
         left + i * kPanelPairs,   2 * kChunkRows * kPanelPairs, kPanelPairs, s.data + column, s.ld,
         static_cast<int>(ldk / 2)};
   }
-  template <int MR, int NV, class Ahead = NothingAhead>
-  void Multiply(int i, int column, Tile<V, MR, NV>* tile, Ahead&& ahead = Ahead()) const {
+  template <int MR, int NV, class Steps = NothingAhead<V>>
+  void Multiply(int i, int column, Tile<V, MR, NV>* tile, Steps&& ahead = Steps()) const {
     if constexpr (kBf16Products<V>) {
       const PairProduct product = Product(i, column);
       tile->Dot(&product, 1, ahead);
@@ -182,7 +182,7 @@ struct AdvanceBody {
   const ChunkBuffers& buf;
   int rows;
   const float *hi, *lo;
-  Ahead* ahead;
+  Ahead<V>* ahead;
   ConstState in;
   State out;
 
@@ -237,11 +237,11 @@ void AdvanceState(const HeadChunk& in, const ChunkBuffers& buf, int rows, ConstS
     SplitKeys<V>(buf, rows);
     if (cut != 0) SplitValues<V>(buf, rows - cut, rows);
   }
-  Ahead ahead;
+  Ahead<V> ahead;
   if (in.next != nullptr && rows == in.rows) {
     ahead.Add(in.next->k, in.dim_k, in.next->rows);
     ahead.Add(in.next->v, in.dim_v, in.next->rows);
-    if (in.next->state != nullptr) ahead.Add(in.next->state, 4 * in.dim_v, 4 * in.dim_v, in.dim_k);
+    ahead.Add(in.next->state, 4 * in.dim_v, 4 * in.dim_v, in.dim_k);
   }
   ahead.Spread(TilesOf<V>(in.dim_k, buf.ldv) * (kSplitProducts<V> ? rows / 2 : rows));
   ForEachTile<V>(in.dim_k, buf.ldv, AdvanceBody<V>{buf, rows, hi, lo, &ahead, now, next});

@@ -16,7 +16,7 @@ struct OutputBody {
   const HeadChunk& in;
   const ChunkBuffers& buf;
   StateRead<V> read;
-  Ahead* ahead;
+  Ahead<V>* ahead;
 
   template <int MR, int NV>
   void Run(int i, int column) const {
@@ -57,7 +57,7 @@ struct OutputBody {
 
 template <class V>
 void Output(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
-  Ahead ahead;
+  Ahead<V> ahead;
   if (in.next != nullptr) {
     ahead.Add(in.next->g, in.dim_k, in.next->rows);
     ahead.Add(in.next->q, in.dim_k, in.next->rows);

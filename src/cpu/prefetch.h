@@ -10,15 +10,18 @@
 namespace kda::cpu {
 
 // For products at whose steps nothing is asked for.
+template <class V>
 struct NothingAhead {
   void Step() {}
 };
 
-// Cache lines of rows, one at a step.
+// Cache lines of rows, one at a step. (A template so that every instruction set has its own.)
+template <class V>
 class Ahead {
  public:
+  // No rows, or nullptr: nothing.
   void Add(const char* data, int64_t stride, int row_bytes, int rows) {
-    if (rows == 0) return;
+    if (rows == 0 || data == nullptr) return;
     parts_[count_++] = {data, stride, (row_bytes + kLine - 1) / kLine, rows};
     lines_ += parts_[count_ - 1].lines * rows;
   }
@@ -34,11 +37,16 @@ class Ahead {
   }
 
   [[gnu::always_inline]] void Step() {
-    if (--wait_ != 0) return;
+    if (const char* const line = Due()) __builtin_prefetch(line, 0, 2);
+  }
+  // The line of this step; nullptr: none.
+  [[gnu::always_inline]] const char* Due() {
+    if (--wait_ != 0) return nullptr;
     wait_ = period_;
-    __builtin_prefetch(at_, 0, 2);
+    const char* const line = at_;
     at_ += kLine;
     if (--lines_left_ == 0) NextRow();
+    return line;
   }
 
  private:

@@ -115,6 +115,19 @@ TEST_P(CaseA18, TheLastTokenChangesNoEarlierOutput) {
   }
 }
 
+// A last chunk of one token takes the decode step: with fp32 products the bits of a longer one's.
+TEST_P(CaseA18, OneTokenMore) {
+  for (Regime regime : {Regime::kMix, Regime::kSlow}) {
+    Case longer = Standard(Std(15, 66, 3).In(regime));
+    StoreAsF32(&longer);
+    Case shorter = Standard(Std(15, 66, 3).Packed({0, 65}).In(regime));
+    StoreAsF32(&shorter);
+    ASSERT_EQ(longer.q, shorter.q);
+    EXPECT_TRUE(SameBits(RowBits(longer, RunCase(longer, Base()).o, 0, 65),
+                         RowBits(shorter, RunCase(shorter, Base()).o, 0, 65)));
+  }
+}
+
 TEST_P(CaseA18, EveryShortLength) {
   for (Regime regime : {Regime::kMix, Regime::kSlow}) {
     for (int64_t T = 2; T <= 33; T += FastTests() ? 5 : 1) {

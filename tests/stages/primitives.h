@@ -31,6 +31,8 @@ struct Primitives {
   void (*store_row)(int dtype, const float* src, int n, char* dst);
   // A lanes x lanes tile.
   void (*transpose)(const float* src, int64_t lds, float* dst, int64_t ldd);
+  void (*sum_each)(const float* tile, float* sums);
+  float (*sum)(const float* lanes);
   const Bf16Primitives* bf16;  // nullptr: it has none
 };
 

@@ -54,6 +54,16 @@ void TransposeOf(const float* src, int64_t lds, float* dst, int64_t ldd) {
 }
 
 template <class V>
+void SumEachOf(const float* tile, float* sums) {
+  V::Store(sums, V::SumEach(tile));
+}
+
+template <class V>
+float SumOf(const float* lanes) {
+  return V::Sum(V::Load(lanes));
+}
+
+template <class V>
 struct Bf16Of {
   static void Dot(const float* a, const float* b, const float* c, float* y) {
     V::Store(y, V::Dot(V::Load(a), V::Load(b), V::Load(c)));
@@ -81,8 +91,9 @@ constexpr const Bf16Primitives* Bf16PrimitivesOf() {
 
 template <class V>
 constexpr Primitives PrimitivesOf() {
-  return {V::kLanes,      ExpArray<V>,  ExpSplitArray<V>, SigmoidArray<V>, SoftplusArray<V>,
-          L2Normalize<V>, LoadRowOf<V>, StoreRowOf<V>,    TransposeOf<V>,  Bf16PrimitivesOf<V>()};
+  return {V::kLanes,        ExpArray<V>,    ExpSplitArray<V>, SigmoidArray<V>,
+          SoftplusArray<V>, L2Normalize<V>, LoadRowOf<V>,     StoreRowOf<V>,
+          TransposeOf<V>,   SumEachOf<V>,   SumOf<V>,         Bf16PrimitivesOf<V>()};
 }
 
 }  // namespace kda::cpu

@@ -1,14 +1,17 @@
 // The vector layer against libm in double precision, on every instruction set of this machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "core/isa.h"
 #include "cpu/forward.h"
+#include "cpu/prefetch.h"
 #include "stages/primitives.h"
 #include "support/isas.h"
 
@@ -256,6 +259,62 @@ TEST_P(VecTest, TransposeMovesEveryElement) {
       ASSERT_EQ(dst[static_cast<size_t>(c * 24 + r)], src[static_cast<size_t>(r * 20 + c)]);
     }
   }
+}
+
+// Rows of one token are worked out with either (decode and the diagonal), and have the same bits.
+TEST_P(VecTest, SumEachIsTheSumOfEachRow) {
+  const int n = Table().lanes;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (int round = 0; round < 100; ++round) {
+    alignas(64) float tile[16 * 16], sums[16];
+    for (float& x : tile) x = normal(random);
+    Table().sum_each(tile, sums);
+    for (int r = 0; r < n; ++r) {
+      double want = 0;
+      for (int c = 0; c < n; ++c) want += tile[r * n + c];
+      ASSERT_NEAR(sums[r], want, 1e-5);
+      ASSERT_EQ(sums[r], Table().sum(tile + r * n));
+    }
+  }
+}
+
+// Not inlined, where g++ 12 follows paths that are none.
+[[gnu::noinline]] std::vector<const char*> LinesOf(Ahead<int>* ahead, int64_t steps) {
+  std::vector<const char*> lines;
+  for (int64_t i = 0; i < steps; ++i) {
+    if (const char* const line = ahead->Due()) lines.push_back(line);
+  }
+  return lines;
+}
+
+// Every line of every row once, and then nothing, whatever the number of steps for each.
+TEST(Ahead, EveryLineOnce) {
+  for (int64_t steps : {23, 24, 48, 100}) {
+    const std::vector<char> rows(10000);
+    const char* const first = rows.data();
+    Ahead<int> ahead;
+    ahead.Add(first, 1000, 130, 5);      // 3 lines each
+    ahead.Add(nullptr, 1000, 64, 5);     // not known
+    ahead.Add(first + 6000, 64, 64, 0);  // no rows
+    ahead.Add(first + 6000, 1000, 64 * 3, 3);
+    ahead.Spread(steps);
+    std::vector<const char*> want;
+    for (int64_t r = 0; r < 5; ++r) {
+      for (int64_t b = 0; b < 3; ++b) want.push_back(first + 1000 * r + 64 * b);
+    }
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t b = 0; b < 3; ++b) want.push_back(first + 6000 + 1000 * r + 64 * b);
+    }
+    const size_t count = std::min(want.size(), static_cast<size_t>(steps));
+    const std::vector<const char*> rest(want.begin() + static_cast<int64_t>(count), want.end());
+    want.resize(count);
+    EXPECT_EQ(LinesOf(&ahead, steps), want) << steps;
+    EXPECT_EQ(LinesOf(&ahead, 200), rest) << steps;
+  }
+  Ahead<int> none;
+  none.Spread(10);
+  EXPECT_TRUE(LinesOf(&none, 20).empty());
 }
 
 // bf16 operands in fp32 products, on the instruction sets that have them.

@@ -43,8 +43,8 @@ struct Tile<Amx<Tiles>, MR, NV> {
   static_assert(MR == 16 && NV <= 4 && kPanelPairs == 16);
   alignas(64) typename V::F c[MR][NV];
 
-  template <class Ahead = NothingAhead>
-  void Dot(const PairProduct* products, int count, Ahead&& ahead = Ahead()) {
+  template <class Steps = NothingAhead<V>>
+  void Dot(const PairProduct* products, int count, Steps&& ahead = Steps()) {
     // g++ 12 does not know that a tile is loaded from memory: what it is to hold must be there now.
     __asm__ volatile("" ::: "memory");
     ForEachColumn([&](auto n) { Tiles::template ZeroC<n>(); });

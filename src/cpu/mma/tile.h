@@ -63,8 +63,8 @@ struct Tile {
   }
 
   // C += A B for s in [0, n): a points at this tile's first row, b at its first column.
-  template <class Ahead = NothingAhead>
-  void MultiplyAdd(const Left& a, const float* b, int64_t ldb, int n, Ahead&& ahead = Ahead()) {
+  template <class Steps = NothingAhead<V>>
+  void MultiplyAdd(const Left& a, const float* b, int64_t ldb, int n, Steps&& ahead = Steps()) {
     const float* pa = a.data;
     for (int s = 0; s < n; ++s, pa += a.sum_stride, b += ldb) {
       ahead.Step();
@@ -77,15 +77,15 @@ struct Tile {
     }
   }
 
-  // C = the sum of the products, one after the other. `ahead` steps at every pair summed of the first.
-  template <class Ahead = NothingAhead>
-  void Dot(const PairProduct* products, int count, Ahead&& ahead = Ahead()) {
+  // C = the sum of the products, one after the other. `ahead` steps with the pairs of the first.
+  template <class Steps = NothingAhead<V>>
+  void Dot(const PairProduct* products, int count, Steps&& ahead = Steps()) {
     Zero();
     DotAdd(products[0], ahead);
-    for (int t = 1; t < count; ++t) DotAdd(products[t], NothingAhead());
+    for (int t = 1; t < count; ++t) DotAdd(products[t], NothingAhead<V>());
   }
 
-  // The same for the MR columns s = 0 .. MR - 1 of a lower triangle with diagonal: row i takes only
+  // C += A B for the MR columns s = 0 .. MR - 1 of a lower triangle with diagonal: row i takes only
   // s <= i, so that nothing in a later row (a NaN, say) can reach an earlier one.
   void MultiplyAddLower(const Left& a, const float* b, int64_t ldb) {
     for (int s = 0; s < MR; ++s, b += ldb) {
@@ -99,8 +99,8 @@ struct Tile {
   }
 
  private:
-  template <class Ahead>
-  void DotAdd(const PairProduct& p, Ahead&& ahead) {
+  template <class Steps>
+  void DotAdd(const PairProduct& p, Steps&& ahead) {
     const float* b = p.b;
     for (int s = 0; s < p.pairs; ++s, b += p.ldb) {
       ahead.Step();

@@ -43,13 +43,12 @@ struct Avx2 {
   }
   // a 2^n for a whole n <= 127; 0 from n = -127 down.
   static F Scale(F a, F n) { return Mul(a, Pow2(Max(Set(-127.0f), n))); }
-  static float Sum(F a) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    s = _mm_add_ss(s, _mm_movehdup_ps(s));
-    return _mm_cvtss_f32(s);
+  static float Sum(F a) {  // within 128-bit lanes, then of these
+    a = _mm256_hadd_ps(a, a);
+    a = _mm256_hadd_ps(a, a);
+    return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
   }
-  // Lane r: the sum of row r of an 8 x 8 tile.
+  // Lane r: the Sum of row r of an 8 x 8 tile.
   static F SumEach(const float* tile) {
     F a[4];
     for (int i = 0; i < 4; ++i) a[i] = _mm256_hadd_ps(Load(tile + i * 16), Load(tile + i * 16 + 8));

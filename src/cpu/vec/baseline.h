@@ -48,11 +48,11 @@ struct Baseline {
     s = _mm_add_ss(s, _mm_shuffle_ps(s, s, 1));
     return _mm_cvtss_f32(s);
   }
-  // Lane r: the sum of row r of a 4 x 4 tile.
+  // Lane r: the Sum of row r of a 4 x 4 tile.
   static F SumEach(const float* tile) {
     F a = Load(tile), b = Load(tile + 4), c = Load(tile + 8), d = Load(tile + 12);
     _MM_TRANSPOSE4_PS(a, b, c, d);
-    return Add(Add(a, b), Add(c, d));
+    return Add(Add(a, c), Add(b, d));
   }
 
   static F LoadBf16(const uint16_t* p) {

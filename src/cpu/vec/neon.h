@@ -55,7 +55,7 @@ struct Neon {
   // a 2^n for a whole n <= 127; 0 from n = -127 down.
   static F Scale(F a, F n) { return Mul(a, Pow2(Max(Set(-127.0f), n))); }
   static float Sum(F a) { return vaddvq_f32(a); }
-  // Lane r: the sum of row r of a 4 x 4 tile.
+  // Lane r: the Sum of row r of a 4 x 4 tile.
   static F SumEach(const float* tile) {
     return vpaddq_f32(vpaddq_f32(Load(tile), Load(tile + 4)),
                       vpaddq_f32(Load(tile + 8), Load(tile + 12)));
