@@ -89,8 +89,8 @@ void ChunkStages(const Run& run, const core::Sequence& s, int64_t first, Lane* l
   }
 }
 
-// `then`: what this thread probably takes up next; its sequence may be nullptr.
-void RunHeads(const Run& run, const Heads& now, const Heads& then, float* scratch) {
+// `then`: what this thread probably takes up next; nullptr: nothing.
+void RunHeads(const Run& run, const Heads& now, const Heads* then, float* scratch) {
   const kda_plan& plan = run.plan;
   const core::Sequence& s = *now.sequence;
   const int head = now.first, heads = now.count;
@@ -119,8 +119,8 @@ void RunHeads(const Run& run, const Heads& now, const Heads& then, float* scratc
       lane.caller.asked_for = c > 0;
       if (rows < left) {
         lane.upcoming = UpcomingOf(run, s, head + h, first + rows);
-      } else if (then.sequence != nullptr && h < then.count) {
-        lane.upcoming = UpcomingOf(run, *then.sequence, then.first + h, 0);
+      } else if (then != nullptr && h < then->count) {
+        lane.upcoming = UpcomingOf(run, *then->sequence, then->first + h, 0);
       } else {
         continue;
       }
@@ -148,14 +148,14 @@ void RunFused(const Run& run, float* workspace) {
   const int64_t floats = step * FloatsPerHead(plan).total();
   const int64_t tasks = static_cast<int64_t>(plan.live.size()) * blocks;
   const auto heads_of = [&](int64_t i) -> Heads {
-    if (i >= tasks) return {nullptr, 0, 0};
     const int64_t first = i % blocks * step;
     return {&LiveSequence(plan, i / blocks), static_cast<int>(first),
             static_cast<int>(std::min(step, heads - first))};
   };
-  // Threads take tasks in turns, while these are alike.
   ForEach(plan, tasks, [&](int64_t i, int32_t worker) {
-    RunHeads(run, heads_of(i), heads_of(i + plan.workers), workspace + worker * floats);
+    const int64_t next = i + plan.workers;  // threads take tasks in turns, while these are alike
+    const Heads then = heads_of(std::min(next, tasks - 1));
+    RunHeads(run, heads_of(i), next < tasks ? &then : nullptr, workspace + worker * floats);
   });
 }
 
