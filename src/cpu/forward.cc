@@ -31,6 +31,17 @@ Rows RowsOf(const kda_tensor& t, const void* data, const core::Sequence& s, int6
           static_cast<DType>(t.dtype)};
 }
 
+// q, k, v and g of a HeadChunk or an Upcoming.
+template <class Chunk>
+void PointToRows(const Run& run, const core::Sequence& s, int head, int64_t first, Chunk* chunk) {
+  const core::Problem& p = run.plan.problem;
+  const int64_t qk_head = head / (p.value_heads / p.heads);
+  chunk->q = RowsOf(p.q, run.buffers.q, s, first, qk_head);
+  chunk->k = RowsOf(p.k, run.buffers.k, s, first, qk_head);
+  chunk->v = RowsOf(p.v, run.buffers.v, s, first, head);
+  chunk->g = RowsOf(p.g, run.buffers.g, s, first, head);
+}
+
 }  // namespace
 
 GateParams GateOf(const Run& run, int64_t head) {
@@ -68,17 +79,13 @@ HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, int64_t firs
 HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, const GateParams& gate,
                  int64_t first, int rows) {
   const core::Problem& p = run.plan.problem;
-  const int64_t qk_head = head / (p.value_heads / p.heads);
   HeadChunk view;
   view.rows = rows;
   view.dim_k = static_cast<int>(p.dim_k);
   view.dim_v = static_cast<int>(p.dim_v);
   view.asked_for = false;
   view.next = nullptr;
-  view.q = RowsOf(p.q, run.buffers.q, s, first, qk_head);
-  view.k = RowsOf(p.k, run.buffers.k, s, first, qk_head);
-  view.v = RowsOf(p.v, run.buffers.v, s, first, head);
-  view.g = RowsOf(p.g, run.buffers.g, s, first, head);
+  PointToRows(run, s, head, first, &view);
   view.beta = RowsOf(p.beta, run.buffers.beta, s, first, head);
   view.gate = gate;
   view.beta_logits = p.beta_logits;
@@ -93,13 +100,9 @@ HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, const GatePa
 
 Upcoming UpcomingOf(const Run& run, const core::Sequence& s, int head, int64_t first) {
   const core::Problem& p = run.plan.problem;
-  const int64_t qk_head = head / (p.value_heads / p.heads);
   Upcoming next;
   next.rows = static_cast<int>(std::min<int64_t>(s.length - first, kChunkRows));
-  next.q = RowsOf(p.q, run.buffers.q, s, first, qk_head);
-  next.k = RowsOf(p.k, run.buffers.k, s, first, qk_head);
-  next.v = RowsOf(p.v, run.buffers.v, s, first, head);
-  next.g = RowsOf(p.g, run.buffers.g, s, first, head);
+  PointToRows(run, s, head, first, &next);
   if (first == 0 && s.initial_slot >= 0 && IsDirect(p, p.initial_state))
     next.state = StateAt(p.initial_state, run.buffers.initial_state, s.initial_slot, head);
   return next;

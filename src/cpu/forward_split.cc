@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <functional>
@@ -204,10 +205,7 @@ class Split {
     int64_t pair, chunk;  // pair < 0: none
   };
   static constexpr Chunk kNone = {-1, 0};
-  // What a worker's records hold.
-  struct Records {
-    Chunk holds[kRecords];
-  };
+  using Records = std::array<Chunk, kRecords>;  // what a worker's records hold
 
   // What there is to do, until there is no more. Waits only for what another worker has begun, so
   // that any number of workers can come, at any time.
@@ -215,7 +213,7 @@ class Split {
     // Where parts are few, the workers that have one leave the first half to the others.
     const bool every_worker_has_a_part = layout_.parts >= plan_.workers;
     Records records;
-    std::fill_n(records.holds, kRecords, kNone);
+    records.fill(kNone);
     int64_t pair = -1, part = 0;
     int waits = 0;
     for (;;) {
@@ -229,7 +227,7 @@ class Split {
         if (room >= 0) next = TakeAny(pair);
       }
       if (next.pair >= 0) {
-        records.holds[room] = next;
+        records[static_cast<size_t>(room)] = next;
         const int64_t record = worker * kRecords + room;
         Prepare(next, asked_for, record, worker);
         Ready& ready = ReadyOf(next);
@@ -330,7 +328,7 @@ class Split {
   // A record that all parts are done with; -1: none.
   int64_t RoomIn(const Records& records) const {
     for (int64_t i = 0; i < kRecords; ++i) {
-      if (IsDoneWith(records.holds[i])) return i;
+      if (IsDoneWith(records[static_cast<size_t>(i)])) return i;
     }
     return -1;
   }
@@ -407,9 +405,9 @@ class Split {
     const int64_t token = chunk * kChunkRows;
     const bool last = token + view.rows == s.length;
     const State next = last ? Final(s, head, columns, own) : own;
+    int64_t checkpoint = CheckpointAfter(s, token);
     if (view.rows == 1) {
       DecodeRow(run_, view, now, next);
-      int64_t checkpoint = CheckpointAfter(s, token);
       ForEachCheckpoint(plan_, s, token, 1, &checkpoint,
                         [&](int64_t row, int) { StoreCheckpoint(row, head, columns, next); });
     } else {
@@ -418,7 +416,6 @@ class Split {
                   RecordAt(ReadyOf({pair, chunk}).record), LocalOf(worker), &buffers);
       run_.kernels.delta_rule(view, buffers, now, run_.solver());
       run_.kernels.output(view, buffers, now);
-      int64_t checkpoint = CheckpointAfter(s, token);
       ForEachCheckpoint(plan_, s, token, view.rows, &checkpoint, [&](int64_t row, int rows) {
         const State at = {LocalOf(worker) + layout_.local, own.ld};
         AdvanceToCheckpoint(run_, view, buffers, rows, now, at);

@@ -16,6 +16,7 @@
 
 #include "cpu/chunk.h"
 #include "cpu/mma/tile.h"
+#include "cpu/prefetch.h"
 #include "cpu/vec/math.h"
 #include "cpu/vec/rows.h"
 #include "cpu/vec/times.h"
@@ -136,16 +137,6 @@ typename V::F LoadKept(const float* p, int64_t at) {
   } else {
     return V::Load(p + at);
   }
-}
-
-// Asks for channels [c, c + 64 bytes) of row i: rows of one head lie H * K elements apart, which
-// the hardware's own prefetching does not follow.
-static inline void PrefetchPart(const Rows& rows, int i, int c) {
-  __builtin_prefetch(rows.data + i * rows.stride + c * SizeOf(rows.dtype), 0, 2);
-}
-static inline void PrefetchRow(const Rows& rows, int i, int dim) {
-  for (int b = 0; b < dim * SizeOf(rows.dtype); b += 64)
-    PrefetchPart(rows, i, b / SizeOf(rows.dtype));
 }
 
 // One 16-row block [start, end) of a column.

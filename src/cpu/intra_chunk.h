@@ -174,10 +174,11 @@ class DiagonalRows {
 
 template <class V>
 void DiagonalBlock(const HeadChunk& in, const ChunkBuffers& buf, int start, int end) {
-  if constexpr (kBf16Products<V>) {
-    if (KeptAsBf16<V>(in)) return DiagonalRows<V, true>(buf, start, end).Run();
+  if (KeptAsBf16<V>(in)) {
+    DiagonalRows<V, true>(buf, start, end).Run();
+  } else {
+    DiagonalRows<V, false>(buf, start, end).Run();
   }
-  DiagonalRows<V, false>(buf, start, end).Run();
 }
 
 // kt[:, 0 .. start) is moved from the start of the previous row block to that of the block at

@@ -25,11 +25,10 @@ struct Wide {
   typename V::F x[2];
 
   static Wide Load(const float* p) { return {{V::Load(p), V::Load(p + V::kLanes)}}; }
-  static Wide LoadHalves(const uint16_t* p) {
-    return {{V::LoadBf16(p), V::LoadBf16(p + V::kLanes)}};
-  }
-  static Wide LoadBf16(const Rows& rows, int i, int c) {
-    return LoadHalves(reinterpret_cast<const uint16_t*>(rows.data + i * rows.stride) + c);
+  template <bool kAsBf16>
+  static Wide LoadKept(const float* p, int64_t at) {
+    return {
+        {kda::cpu::LoadKept<V, kAsBf16>(p, at), kda::cpu::LoadKept<V, kAsBf16>(p, at + V::kLanes)}};
   }
   static Wide Set(float x) { return {{V::Set(x), V::Set(x)}}; }
   void Store(float* p) const {
@@ -57,11 +56,11 @@ class OperandPanel {
  public:
   using W = Wide<V>;
 
-  // `loaded`: q and k are in buf already, else this loads them.
-  OperandPanel(const HeadChunk& in, const ChunkBuffers& buf, int c, bool loaded)
-      : in_(in), buf_(buf), c_(c), loaded_(loaded) {}
+  OperandPanel(const HeadChunk& in, const ChunkBuffers& buf, int c)
+      : in_(in), buf_(buf), c_(c), as_bf16_(KeptAsBf16<V>(in)) {}
 
-  // Queries and keys, decayed from the start of their block and from that of the chunk.
+  // Queries and keys, decayed from the start of their block and from that of the chunk. Copies them
+  // into buf where they are not normalised: those are there.
   void StoreRows() {
     W carry = W::Set(1.0f);
     for (int start = 0; start < in_.rows; start += kBlockRows) {
@@ -69,12 +68,11 @@ class OperandPanel {
       const int end = BlockEnd(start, in_.rows);
       for (int i = start; i < end; ++i) {
         decay = decay * W::Load(buf_.decay + At(i));
-        const W q = loaded_ ? W::Load(buf_.q + At(i)) : W::LoadBf16(in_.q, i, c_);
-        const W k = loaded_ ? W::Load(buf_.k + At(i)) : W::LoadBf16(in_.k, i, c_);
-        if (!loaded_) {
+        if (as_bf16_) {
           Copy(in_.q, i, buf_.q);
           Copy(in_.k, i, buf_.k);
         }
+        const W q = Kept(buf_.q, i), k = Kept(buf_.k, i);
         (q * decay).StoreRow(buf_.qk_block + HalfAt(i));
         (k * decay).StoreRow(buf_.qk_block + HalfAt(kChunkRows + i));
         const W chunk = decay * carry;
@@ -91,7 +89,7 @@ class OperandPanel {
       alignas(64) float ended[kBlockRows * kPanel];  // decayed to the end of their block
       W suffix = W::Set(1.0f);
       for (int r = kBlockRows - 1; r >= 0; --r) {
-        (Key(start + r) * suffix).Store(ended + r * kPanel);
+        (Kept(buf_.k, start + r) * suffix).Store(ended + r * kPanel);
         suffix = suffix * W::Load(buf_.decay + At(start + r));
       }
       W between = W::Set(1.0f);
@@ -115,9 +113,8 @@ class OperandPanel {
     __builtin_memcpy(reinterpret_cast<uint16_t*>(kept) + At(i),
                      rows.data + i * rows.stride + 2 * c_, 2 * kPanel);
   }
-  W Key(int i) const {
-    if (loaded_) return W::Load(buf_.k + At(i));
-    return W::LoadHalves(reinterpret_cast<const uint16_t*>(buf_.k) + At(i));
+  W Kept(const float* p, int i) const {
+    return as_bf16_ ? W::template LoadKept<true>(p, At(i)) : W::template LoadKept<false>(p, At(i));
   }
   int64_t At(int i) const { return kda::cpu::At<V>(buf_, i, c_); }
   // Of queries, from kChunkRows on of keys, in bf16.
@@ -132,7 +129,7 @@ class OperandPanel {
   const HeadChunk& in_;
   const ChunkBuffers& buf_;
   const int c_;
-  const bool loaded_;
+  const bool as_bf16_;  // q and k in buf
 };
 
 // x as a sum of two bf16, good to 2^-17, to element `at` of the two [64, 64] halves of `split`.
@@ -198,13 +195,12 @@ void LoadToPanels(const HeadChunk& in, const Rows& rows, int i, const ChunkBuffe
 template <class V>
 void IntraChunkBf16(const HeadChunk& in, const ChunkBuffers& buf) {
   LoadBeta<V>(in, 0, in.rows, buf.beta);
-  const bool normalized = in.qk_l2norm;
-  for (int i = 0; normalized && i < in.rows; ++i) {
+  for (int i = 0; in.qk_l2norm && i < in.rows; ++i) {
     LoadToPanels<V>(in, in.q, i, buf, buf.q);
     LoadToPanels<V>(in, in.k, i, buf, buf.k);
   }
   for (int c = 0; c < buf.ldk; c += kPanel) {
-    OperandPanel<V> panel(in, buf, c, normalized);
+    OperandPanel<V> panel(in, buf, c);
     panel.StoreRows();
     panel.StoreEarlierKeys();
   }

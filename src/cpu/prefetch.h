@@ -9,6 +9,15 @@
 
 namespace kda::cpu {
 
+// Channels [c, c + 64 bytes) of row i, and a whole row, at once: where nothing was asked for ahead.
+static inline void PrefetchPart(const Rows& rows, int i, int c) {
+  __builtin_prefetch(rows.data + i * rows.stride + c * SizeOf(rows.dtype), 0, 2);
+}
+static inline void PrefetchRow(const Rows& rows, int i, int dim) {
+  for (int b = 0; b < dim * SizeOf(rows.dtype); b += 64)
+    PrefetchPart(rows, i, b / SizeOf(rows.dtype));
+}
+
 // For products at whose steps nothing is asked for.
 template <class V>
 struct NothingAhead {
