@@ -19,16 +19,22 @@ KDA_CASE(CaseB15);
 KDA_CASE(CaseB16);
 KDA_CASE(PublishedLengths);
 
-// Seconds of the fastest of several runs.
-double Seconds(const Runner& runner) {
-  double best = 1e9;
-  for (int i = 0; i < 7; ++i) {
+// How many times as long `x` takes as `y`: the fastest runs of each, taken in turn. What else runs on
+// the machine only ever adds to a time, and not to both alike: while the ratio is not below `limit`
+// there are more runs, up to 100 of each.
+double RatioOfTimes(const Runner& x, const Runner& y, double limit) {
+  const auto seconds = [](const Runner& runner) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_TRUE(runner.RunOnly().ok());
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::min(best, took.count());
+    return took.count();
+  };
+  double best_x = 1e9, best_y = 1e9;
+  for (int i = 0; i < 7 || (i < 100 && best_x >= limit * best_y); ++i) {
+    best_x = std::min(best_x, seconds(x));
+    best_y = std::min(best_y, seconds(y));
   }
-  return best;
+  return best_x / best_y;
 }
 
 Case OfLengths(const std::vector<int64_t>& lengths, int64_t heads) {
@@ -44,18 +50,20 @@ TEST_P(CaseB11, CostOfShortSequences) {
   const int64_t total = Offsets(lengths).back();
   Case many = OfLengths(lengths, 16), one = OfLengths({total}, 16);
   many.want_state = one.want_state = false;
-  const double ratio = Seconds(Runner(many, Base())) / Seconds(Runner(one, Base()));
+  const double limit = 4;  // 1.1 to 1.6 on a quiet machine
+  const double ratio = RatioOfTimes(Runner(many, Base()), Runner(one, Base()), limit);
   RecordProperty("ratio", std::to_string(ratio));
-  EXPECT_LT(ratio, 4);  // 1.3 on a quiet machine
+  EXPECT_LT(ratio, limit);
 }
 
 TEST_P(CaseB11, SingleTokensAreNearlyDecode) {
   if (!IsCpu() || FastTests()) GTEST_SKIP() << "ratios of times: CPU backend, full builds";
   const Case prefill = OfLengths(std::vector<int64_t>(256, 1), 8);
   const Case decode = AsDecode(prefill);
-  const double ratio = Seconds(Runner(prefill, Base())) / Seconds(Runner(decode, Base()));
+  const double limit = 1.5;  // 1.0 on a quiet machine
+  const double ratio = RatioOfTimes(Runner(prefill, Base()), Runner(decode, Base()), limit);
   RecordProperty("ratio", std::to_string(ratio));
-  EXPECT_LT(ratio, 1.5);  // 1.0 on a quiet machine
+  EXPECT_LT(ratio, limit);
 }
 
 // Finding a chunk's sequence must not take longer the more sequences there are.
@@ -69,9 +77,10 @@ TEST_P(CaseB11, ManySequencesCostNoMoreEach) {
     return c;
   };
   const Case few = sequences(64), many = sequences(4096);
-  const double each = Seconds(Runner(many, Base())) / (64 * Seconds(Runner(few, Base())));
+  const double limit = 2;  // 1.0 on a quiet machine
+  const double each = RatioOfTimes(Runner(many, Base()), Runner(few, Base()), 64 * limit) / 64;
   RecordProperty("ratio", std::to_string(each));
-  EXPECT_LT(each, 2);  // 1.0 on a quiet machine
+  EXPECT_LT(each, limit);
 }
 
 TEST_P(CaseB15, LongSequences) {

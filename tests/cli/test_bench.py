@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 import unittest
 
 from kda import BINARY, kda, kda_json
@@ -148,19 +147,15 @@ class Bench(unittest.TestCase):
         self.assertIn("+safe_gate", text)
         self.assertIn("####", text)
 
-    # Inputs and verification take seconds here: the first line does not wait for them.
+    # Inputs and verification take seconds here: the first line does not wait for the measurements.
     def test_progress_comes_early(self):
-        began = time.monotonic()
         with subprocess.Popen([BINARY, "bench", "--batch", "1", "--seqlen", "8192", "--heads", "32",
                                "--backend", "reference", "--threads", "1"],
                               stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
                               text=True) as process:
             line = process.stderr.readline()
-            took = time.monotonic() - began
             process.kill()
-        self.assertRegex(line, r"^bench custom: \d+ s  \S+")
-        self.assertGreater(took, 1.9)
-        self.assertLess(took, 6, "2 s, and a busy machine's delay")
+        self.assertRegex(line, r"^bench custom: \d+ s  (making inputs|verifying reference)")
 
     def test_demo(self):
         process = kda("demo", "--time-limit", 3)

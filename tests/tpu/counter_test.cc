@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <string>
 
@@ -334,27 +333,19 @@ TEST(Counter, RefusesClosedBoundsAtOnce) {
   EXPECT_THROW(Count(nested(1 << 30, 1 << 30, 1 << 30), {}, options), BuildError);
 }
 
-// The loops of a long sequence: no vector is touched.
-TEST(Counter, IsFast) {
+// The loops of a long sequence: no vector is touched, or this would take hours.
+TEST(Counter, TouchesNoVector) {
   Builder b("long");
   b.Grid({1000});
-  const Ref s = b.ScratchSmem("s", DType::kI32, {64}), v = b.Scratch("v", DType::kF32, {512, 512});
+  const Ref s = b.ScratchSmem("s", DType::kI32, {64}),
+            v = b.Scratch("v", DType::kF32, {4096, 4096});
   Store(s.At(0), 0);
   b.For(0, 100, [&](Value i) {
     Store(s.At(Index(i % 64)), i);
     b.If(Load(s.At(Index(i % 64))) % 3 == 0, [&] { Store(v, Exp2(Load(v))); });
   });
-  const Program program = b.Take();
-  const auto start = std::chrono::steady_clock::now();
-  const Counts c = Count(program);
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  EXPECT_EQ(c.total.transcendentals, int64_t{1000} * 34 * 512 * 512);
-#ifndef KDA_SANITIZED
-  EXPECT_LT(seconds, 2.0);
-#else
-  (void)seconds;
-#endif
+  const Counts c = Count(b.Take());
+  EXPECT_EQ(c.total.transcendentals, int64_t{1000} * 34 * 4096 * 4096);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -216,9 +215,8 @@ TEST_F(FakeDevice, ThatDoesNotComeUp) {
   EXPECT_EQ(FailToOpen("abort"), "no TPU: libtpu aborted with signal 6: Check failed: no chip");
   EXPECT_EQ(FailToOpen("exit"), "no TPU: libtpu exited with code 3");
   options_.timeout_seconds = 0.2;
-  const auto start = std::chrono::steady_clock::now();
+  // It would hang for ever.
   EXPECT_EQ(FailToOpen("hang"), "no TPU: libtpu has not found one after 0.2 s");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST(Device, LibrariesThatAreNone) {
@@ -250,9 +248,7 @@ TEST(Device, IsNotLookedForWithoutAChip) {
   DeviceOptions options;
   options.libtpu = "/no/such/libtpu.so";  // is not even searched for
   std::string error;
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(Device::Open(options, &error), nullptr);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_EQ(error, "no TPU: none on this machine's PCI bus, and no /dev/accel*");
 }
 

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -220,11 +219,9 @@ TEST(Compile, ChildThatAborts) {
 }
 
 TEST(Compile, TimeLimitEndsTheChild) {
-  CompileRequest request = WithScript("exec sleep 60");
+  CompileRequest request = WithScript("exec sleep 7200");  // longer than ctest waits for a test
   request.timeout_seconds = 0.2;
-  const auto start = std::chrono::steady_clock::now();
   ExpectLine(Compile(request), CompileStatus::kTimeout, "0.2 s");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST(Compile, ResultsThatMakeNoSense) {
