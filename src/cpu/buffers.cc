@@ -29,14 +29,15 @@ constexpr BufferRow kBufferTable[kBufferRows] = {
     {&B::keys_low,      kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  false},
     {&B::aqk_split,     kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
     {&B::l_split,       kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
-    {&B::kg_split,      kInter,  0,               0, 0,  0,  64, 0, 0,      kSplitOperands, false},
+    {&B::kg_split,      kInter,  0,               0, 0,  0,  64, 0, 0,      kSplitOperands, true},
     {&B::v_split,       kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kSplitOperands, false},
     {&B::aqk,           kIntra,  kOutput,         0, 0, 64,   0, 0, 0,      kAlways,        true},
     {&B::l,             kIntra,  0,               0, 0, 64,   0, 0, 0,      kAlways,        true},
     {&B::u,             kIntra,  kInter,          0, 1,  0,   0, 0, 0,      kStaged,        false},
     {&B::w,             kIntra,  kInter,          1, 0,  0,   0, 0, 0,      kStaged,        false},
     {&B::solve_scratch, kIntra,  0,               0, 0,  0,   0, 0, kSolve, kFp32Operands,  false},
-    {&B::kg,            kInter,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  false},
+    {&B::kg,            kInter,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  true},
+    {&B::state_decay,   kInter,  0,               0, 0,  0,   2, 0, 0,      kAlways,        true},
     {&B::v_new,         kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kAlways,        false},
     {&B::s_pairs,       kInter,  kOutput,         0, 0,  0,   0, 1, 0,      kBf16Operands,  false},
     {&B::h,             kInter,  kOutput,         0, 0,  0,   0, 2, 0,      kStaged,        false},
@@ -98,20 +99,34 @@ namespace {
 // kg is in kh's place unless it has one of its own; kept apart, kh is not to be written.
 bool HasKg(Which which) { return which != Which::kFused; }
 
-int64_t FloatsApart(Which which, const ChunkDims& dims, bool kept) {
+int64_t KgFloats(Which which, const ChunkDims& dims) {
+  return HasKg(which) ? 0 : dims.rows * dims.ldk;
+}
+
+template <class Of>
+int64_t FloatsOfRows(Which which, const ChunkDims& dims, const Of& of) {
   int64_t floats = 0;
   for (const BufferRow& row : kBufferTable) {
-    if (Includes(which, row) && row.kept_apart == kept) floats += FloatsOf(row, dims);
+    if (Includes(which, row) && of(row)) floats += FloatsOf(row, dims);
   }
   return floats;
 }
 
+bool IsOfEnd(const BufferRow& row) { return row.kept_apart && row.written_by == kInterChunk; }
+
 }  // namespace
 
-int64_t KeptFloats(Which which, const ChunkDims& dims) { return FloatsApart(which, dims, true); }
+int64_t KeptFloats(Which which, const ChunkDims& dims) {
+  const auto kept = [](const BufferRow& row) { return row.kept_apart; };
+  return FloatsOfRows(which, dims, kept) + KgFloats(which, dims);
+}
 
 int64_t LocalFloats(Which which, const ChunkDims& dims) {
-  return FloatsApart(which, dims, false) + (HasKg(which) ? 0 : dims.rows * dims.ldk);
+  return FloatsOfRows(which, dims, [](const BufferRow& row) { return !row.kept_apart; });
+}
+
+int64_t EndFloats(Which which, const ChunkDims& dims) {
+  return FloatsOfRows(which, dims, IsOfEnd) + KgFloats(which, dims);
 }
 
 void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
@@ -124,7 +139,16 @@ void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
     buffers->*row.member = *base;
     *base += FloatsOf(row, dims);
   }
-  if (!HasKg(which)) buffers->kg = local;
+  if (!HasKg(which)) buffers->kg = kept;
+}
+
+void LayOutEnd(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers) {
+  for (const BufferRow& row : kBufferTable) {
+    if (!Includes(which, row) || !IsOfEnd(row)) continue;
+    buffers->*row.member = base;
+    base += FloatsOf(row, dims);
+  }
+  if (!HasKg(which)) buffers->kg = base;
 }
 
 void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers) {

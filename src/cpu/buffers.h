@@ -24,7 +24,7 @@ struct BufferRow {
   bool kept_apart;  // kept from intra_chunk to inter_chunk and output where those run apart
 };
 
-inline constexpr int kBufferRows = 30;
+inline constexpr int kBufferRows = 31;
 extern const BufferRow kBufferTable[kBufferRows];
 
 struct ChunkDims {
@@ -53,6 +53,10 @@ int64_t KeptFloats(Which which, const ChunkDims& dims);
 int64_t LocalFloats(Which which, const ChunkDims& dims);
 void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
                  ChunkBuffers* buffers);
+// What of the kept stage inter_chunk writes, in a place of its own: a checkpoint within the chunk has
+// other values there.
+int64_t EndFloats(Which which, const ChunkDims& dims);
+void LayOutEnd(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers);
 
 }  // namespace kda::cpu
 

@@ -101,7 +101,7 @@ HeadChunk ViewOf(const Run& run, const core::Sequence& s, int head, const GatePa
 Upcoming UpcomingOf(const Run& run, const core::Sequence& s, int head, int64_t first) {
   const core::Problem& p = run.plan.problem;
   Upcoming next;
-  next.rows = static_cast<int>(std::min<int64_t>(s.length - first, kChunkRows));
+  next.rows = next.v_rows = static_cast<int>(std::min<int64_t>(s.length - first, kChunkRows));
   PointToRows(run, s, head, first, &next);
   if (first == 0 && s.initial_slot >= 0 && IsDirect(p, p.initial_state))
     next.state = StateAt(p.initial_state, run.buffers.initial_state, s.initial_slot, head);
@@ -206,6 +206,7 @@ void AdvanceToCheckpoint(const Run& run, const HeadChunk& chunk, const ChunkBuff
     row.o = reinterpret_cast<char*>(buffers.row);
     DecodeRow(run, row, now, at);
   } else {
+    run.kernels.decay_to_end(chunk, buffers, rows);
     run.kernels.advance_state(chunk, buffers, rows, now, at);
   }
 }

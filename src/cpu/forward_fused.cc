@@ -84,6 +84,7 @@ void ChunkStages(const Run& run, const core::Sequence& s, int64_t first, Lane* l
     const HeadChunk& chunk = lanes[h].chunk;
     StoreCheckpoints(run, s, first, states[h], &lanes[h]);
     const State next = states[h].Next(first + chunk.rows == s.length);
+    kernels.decay_to_end(chunk, lanes[h].buffers, chunk.rows);
     kernels.advance_state(chunk, lanes[h].buffers, chunk.rows, states[h].Now(), next);
     states[h].Advanced(next);
   }

@@ -137,20 +137,21 @@ struct Layout {
         records(plan.workers * kRecords),
         ring(std::clamp<int64_t>(plan.max_chunks, 1, records)),
         local(LocalFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
+        end(EndFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
         state(StateFloats(plan.problem)),
         kept(KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))) {}
 
   int64_t pairs, parts;  // parts of all pairs
   int64_t records;       // of all workers
   int64_t ring;          // places for a pair's chunks that are ready, of which there are no more
-  int64_t local, state, kept;
+  int64_t local, end, state, kept;
 
   int64_t shared_floats() const {
     const int64_t bytes = pairs * SizeOf<Pair>() + parts * SizeOf<Part>() +
                           core::CeilDiv(pairs * ring * SizeOf<Ready>(), kAlign) * kAlign;
     return bytes / SizeOf<float>();
   }
-  int64_t floats_per_worker() const { return local + state; }
+  int64_t floats_per_worker() const { return local + state + end; }
   int64_t floats(int64_t workers) const {
     return shared_floats() + workers * floats_per_worker() + pairs * state + records * kept;
   }
@@ -373,6 +374,7 @@ class Split {
     LayOutApart(run_.kernels.buffers, dims_, RecordAt(record), LocalOf(worker), &buffers);
     run_.kernels.gate_cumsum(view, buffers);
     run_.IntraChunk()(view, buffers);
+    run_.kernels.decay_to_end(view, buffers, view.rows);
   }
 
   // Stages inter_chunk and output of a chunk, of a part of V. *asked_for: memory was asked for what
@@ -392,12 +394,22 @@ class Split {
         chunk == 0 ? Initial(s, head, columns, own) : ConstState{own.data, own.ld};
     HeadChunk view = View({pair, chunk});
     Upcoming upcoming;
-    if (following.pair >= 0 && view.rows > 1) {
-      upcoming = UpcomingOf(run_, SequenceOf(following.pair), HeadOf(following.pair),
-                            following.chunk * kChunkRows);
-      upcoming.v.data = upcoming.state = nullptr;
+    if (view.rows > 1) {
+      if (following.pair >= 0) {
+        upcoming = UpcomingOf(run_, SequenceOf(following.pair), HeadOf(following.pair),
+                              following.chunk * kChunkRows);
+        upcoming.v_rows = 0;
+        upcoming.state = nullptr;
+        *asked_for = true;
+      }
+      const int64_t then = (chunk + 1) * kChunkRows;
+      if (then < s.length) {  // what this worker probably takes up next of the part
+        const Upcoming after = UpcomingOf(run_, s, head, then);
+        upcoming.v_rows = after.rows;
+        upcoming.v = after.v;
+        upcoming.v.data += first * SizeOf(after.v.dtype);
+      }
       view.next = &upcoming;
-      *asked_for = true;
     }
     view.v.data += first * SizeOf(view.v.dtype);
     view.o += first * SizeOf(view.o_dtype);
@@ -417,8 +429,11 @@ class Split {
       run_.kernels.delta_rule(view, buffers, now, run_.solver());
       run_.kernels.output(view, buffers, now);
       ForEachCheckpoint(plan_, s, token, view.rows, &checkpoint, [&](int64_t row, int rows) {
-        const State at = {LocalOf(worker) + layout_.local, own.ld};
-        AdvanceToCheckpoint(run_, view, buffers, rows, now, at);
+        float* const room = LocalOf(worker) + layout_.local;
+        const State at = {room, own.ld};
+        ChunkBuffers of_checkpoint = buffers;
+        LayOutEnd(run_.kernels.buffers, dims_, room + layout_.state, &of_checkpoint);
+        AdvanceToCheckpoint(run_, view, of_checkpoint, rows, now, at);
         StoreCheckpoint(row, head, columns, at);
       });
       run_.kernels.advance_state(view, buffers, view.rows, now, next);

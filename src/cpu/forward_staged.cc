@@ -183,10 +183,12 @@ class Staged {
       const State at = {scratch + StateFloats(p), ld};
       ForEachCheckpoint(plan_, s, step.first, step.chunk.rows, &checkpoint,
                         [&](int64_t row, int rows) {
+                          run_.kernels.decay_to_end(step.chunk, step.buffers, rows);
                           run_.kernels.advance_state(step.chunk, step.buffers, rows, now, at);
                           state.StoreCheckpoint(row, {at.data, at.ld});
                         });
       const State next = state.Next(step.first + step.chunk.rows == s.length);
+      run_.kernels.decay_to_end(step.chunk, step.buffers, step.chunk.rows);
       run_.kernels.advance_state(step.chunk, step.buffers, step.chunk.rows, now, next);
       state.Advanced(next);
       End(step, kInterChunk);

@@ -2,7 +2,8 @@
 //
 //   v_new = (I + L)^-1 beta (v - (k e^G) S)            [64, V]  (DeltaRule; one solve of V columns)
 //         = u - w S                                             (DeltaRuleUW; the four-stage form)
-//   S    <- e^G[last] S + kg^T v_new,  kg[j] = k[j] e^(G[last] - G[j])          (AdvanceState)
+//   S    <- e^G[last] S + kg^T v_new,  kg[j] = k[j] e^(G[last] - G[j])          (DecayToEnd, which
+//                                                            does not depend on V, and AdvanceState)
 //
 // fp32 throughout, but for the operands of (k e^G) S where products take bf16, and for those of sums
 // over tokens where these are split (kSplitProducts). Stage output reads S between the two.
@@ -119,9 +120,9 @@ void DeltaRuleUW(const HeadChunk& in, const ChunkBuffers& buf, ConstState s) {
 }
 
 // kg of the chunk's first `rows` rows, decayed to the end of row rows - 1, and the state's own
-// decay over them as hi + lo (ExpSplit).
+// decay over them.
 template <class V, bool kAsBf16>
-void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
+void DecayKeysToEnd(const ChunkBuffers& buf, int rows) {
   const int64_t ld = buf.ldk;
   const int last_block = (rows - 1) / kBlockRows;
   for (int c = 0; c < buf.ldk; c += V::kLanes) {
@@ -149,8 +150,8 @@ void DecayKeysToEnd(const ChunkBuffers& buf, int rows, float* hi, float* lo) {
     }
     typename V::F h, l;
     ExpSplit<V>(total, decay, &h, &l);
-    V::Store(hi + c, h);
-    V::Store(lo + c, l);
+    V::Store(buf.state_decay + c, h);
+    V::Store(buf.state_decay + ld + c, l);
   }
 }
 
@@ -173,6 +174,17 @@ void SplitKeys(const ChunkBuffers& buf, int rows) {
       V::Transpose(low_pairs, V::kLanes, at + low, kRowPairs);
     }
   }
+}
+
+// What AdvanceState needs of the first `rows` rows that does not depend on V.
+template <class V>
+void DecayToEnd(const HeadChunk& in, const ChunkBuffers& buf, int rows) {
+  if (KeptAsBf16<V>(in)) {
+    DecayKeysToEnd<V, true>(buf, rows);
+  } else {
+    DecayKeysToEnd<V, false>(buf, rows);
+  }
+  if constexpr (kSplitProducts<V>) SplitKeys<V>(buf, rows);
 }
 
 // out[c] = S[c] hi[c] + (S[c] lo[c] + sum_j kg[j, c] v_new[j]), in this order: DecodeColumns
@@ -221,29 +233,23 @@ struct AdvanceBody {
   }
 };
 
-// The state after the chunk's first `rows` rows; `out` may be `in`.
+// The state after the chunk's first `rows` rows, those of DecayToEnd; `out` may be `in`.
 template <class V>
 void AdvanceState(const HeadChunk& in, const ChunkBuffers& buf, int rows, ConstState now,
                   State next) {
-  alignas(64) float hi[kMaxDimPadded], lo[kMaxDimPadded];
-  if (KeptAsBf16<V>(in)) {
-    DecayKeysToEnd<V, true>(buf, rows, hi, lo);
-  } else {
-    DecayKeysToEnd<V, false>(buf, rows, hi, lo);
-  }
   // At a checkpoint the rows after `rows` in the same 16 must not count.
   const int cut = rows == in.rows ? 0 : rows % kBlockRows;
   if constexpr (kSplitProducts<V>) {
-    SplitKeys<V>(buf, rows);
     if (cut != 0) SplitValues<V>(buf, rows - cut, rows);
   }
   Ahead<V> ahead;
   if (in.next != nullptr && rows == in.rows) {
     ahead.Add(in.next->k, in.dim_k, in.next->rows);
-    ahead.Add(in.next->v, in.dim_v, in.next->rows);
+    ahead.Add(in.next->v, in.dim_v, in.next->v_rows);
     ahead.Add(in.next->state, 4 * in.dim_v, 4 * in.dim_v, in.dim_k);
   }
   ahead.Spread(TilesOf<V>(in.dim_k, buf.ldv) * (kSplitProducts<V> ? rows / 2 : rows));
+  const float *const hi = buf.state_decay, *const lo = hi + buf.ldk;
   ForEachTile<V>(in.dim_k, buf.ldv, AdvanceBody<V>{buf, rows, hi, lo, &ahead, now, next});
   if constexpr (kSplitProducts<V>) {
     if (cut != 0) SplitValues<V>(buf, rows - cut, BlockEnd(rows - cut, in.rows));

@@ -21,9 +21,11 @@ struct Kernels {
   // This, solve_uw and delta_rule_uw only with fp32 operands: nullptr where products take bf16.
   void (*intra_chunk_elementwise)(const HeadChunk&, const ChunkBuffers&);
   void (*solve_uw)(const HeadChunk&, const ChunkBuffers&, Solver);
-  // Stage inter_chunk: v (or u, w) and the state -> v_new; the state after `rows` rows.
+  // Stage inter_chunk: v (or u, w) and the state -> v_new; the state after `rows` rows, first what
+  // of it does not depend on V.
   void (*delta_rule)(const HeadChunk&, const ChunkBuffers&, ConstState, Solver);
   void (*delta_rule_uw)(const HeadChunk&, const ChunkBuffers&, ConstState);
+  void (*decay_to_end)(const HeadChunk&, const ChunkBuffers&, int rows);
   void (*advance_state)(const HeadChunk&, const ChunkBuffers&, int rows, ConstState, State);
   // Stage output: o.
   void (*output)(const HeadChunk&, const ChunkBuffers&, ConstState);

@@ -21,6 +21,7 @@ constexpr Kernels KernelsOf() {
   Kernels kernels = {};
   kernels.gate_cumsum = GateCumsum<V>;
   kernels.delta_rule = DeltaRule<V>;
+  kernels.decay_to_end = DecayToEnd<V>;
   kernels.advance_state = AdvanceState<V>;
   kernels.output = Output<V>;
   kernels.decode_token = DecodeToken<V>;

@@ -41,6 +41,9 @@ void SubstituteRows(const float* l, float* x, int64_t ldx, int first, int last) 
   for (; column + 8 * V::kLanes <= ldx; column += 8 * V::kLanes) {
     SubstituteColumns<V, 8>(l, x + column, ldx, first, last);
   }
+  for (; column + 4 * V::kLanes <= ldx; column += 4 * V::kLanes) {
+    SubstituteColumns<V, 4>(l, x + column, ldx, first, last);
+  }
   for (; column + 2 * V::kLanes <= ldx; column += 2 * V::kLanes) {
     SubstituteColumns<V, 2>(l, x + column, ldx, first, last);
   }

@@ -50,6 +50,7 @@ TEST_P(Bf16StageTest, EveryStage) {
       kernels().intra_chunk_products(view, b);
       kernels().delta_rule(view, b, stage.state(), Solver::kBlock);
       kernels().output(view, b, stage.state());
+      kernels().decay_to_end(view, b, shape.rows);
       kernels().advance_state(view, b, shape.rows, stage.state(), next);
     }
     for (int i = 0; i < shape.rows; ++i) {
@@ -182,6 +183,7 @@ TEST_P(Bf16SumsTest, KeepTheirLowParts) {
       // Checkpoints at, before and after the ends of blocks, the chunk's own end last.
       for (const int rows : {1, 5, 15, 16, 17, 32, 47, 63, shape.rows}) {
         if (rows > shape.rows) continue;
+        kernels().decay_to_end(view, b, rows);
         kernels().advance_state(view, b, rows, none, next);
         ExpectState(stage, shape, rows, next);
       }

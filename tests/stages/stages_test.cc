@@ -126,6 +126,7 @@ TEST_P(StageTest, InterChunkAndOutput) {
           kernels().delta_rule_uw(stage.chunk(), b, stage.state());
         }
         kernels().output(stage.chunk(), b, stage.state());
+        kernels().decay_to_end(stage.chunk(), b, shape.rows);
         kernels().advance_state(stage.chunk(), b, shape.rows, stage.state(), next);
       }
       const reference::IntraChunk intra = reference::ComputeIntraChunk(stage.oracle());
