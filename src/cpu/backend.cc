@@ -6,6 +6,7 @@
 #include "core/plan.h"
 #include "cpu/forward.h"
 #include "cpu/mma/tile.h"
+#include "cpu/split_model.h"
 
 namespace kda::cpu {
 

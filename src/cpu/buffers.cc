@@ -125,6 +125,14 @@ int64_t LocalFloats(Which which, const ChunkDims& dims) {
   return FloatsOfRows(which, dims, [](const BufferRow& row) { return !row.kept_apart; });
 }
 
+int64_t OperandsAt(Which which, const ChunkDims& dims) {
+  bool before = true;
+  return FloatsOfRows(which, dims, [&before](const BufferRow& row) {
+    before &= row.member != &B::beta;
+    return before && row.kept_apart;
+  });
+}
+
 int64_t EndFloats(Which which, const ChunkDims& dims) {
   return FloatsOfRows(which, dims, IsOfEnd) + KgFloats(which, dims);
 }

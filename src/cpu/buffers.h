@@ -51,6 +51,8 @@ void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffe
 // on V, and what one worker has.
 int64_t KeptFloats(Which which, const ChunkDims& dims);
 int64_t LocalFloats(Which which, const ChunkDims& dims);
+// Where in the kept the operands begin; those before, only what ends within the chunk needs.
+int64_t OperandsAt(Which which, const ChunkDims& dims);
 void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
                  ChunkBuffers* buffers);
 // What of the kept stage inter_chunk writes, in a place of its own: a checkpoint within the chunk has

@@ -162,9 +162,6 @@ inline const core::Sequence& LiveSequence(const kda_plan& plan, int64_t n) {
 // The drivers. Each has a workspace size in floats, of which `workspace` points to as many.
 int64_t FusedWorkspaceFloats(const kda_plan& plan);  // plan.workers times what one needs
 void RunFused(const Run& run, float* workspace);
-// Parts of V; 0: they would save little (by a model of the times), or cannot be.
-int64_t SplitParts(const kda_plan& plan);
-int64_t SplitWorkers(const kda_plan& plan);  // as many as find something to do
 int64_t SplitWorkspaceFloats(const kda_plan& plan);
 void RunSplit(const Run& run, float* workspace);
 int64_t StagedWorkspaceFloats(const kda_plan& plan);

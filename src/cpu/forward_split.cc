@@ -1,20 +1,24 @@
-// fuse on, and threads that whole heads would leave idle: gate_cumsum and intra_chunk of a chunk are
-// one half of the work, in any order; inter_chunk and output the other, of a part of V at a time,
-// since no column of the state, of v_new or of o depends on another, and of one chunk after the
-// other. A thread takes what there is of either. The same kernels on the same operands as in one
+// fuse on, and threads that whole heads would leave idle: gate_cumsum, intra_chunk and what of
+// inter_chunk does not depend on V are one half of a chunk's work, in any order; the rest of
+// inter_chunk and output are the other, of a part of V at a time, since no column of the state, of
+// v_new or of o depends on another, and of one chunk after the other. A thread takes what there is of
+// either. The same kernels on the same operands as in one
 // pass, hence the same bits.
 #include <sched.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <functional>
+#include <chrono>
+#include <cstring>
 #include <new>
-#include <queue>
-#include <vector>
 
 #include "cpu/forward.h"
+#include "cpu/split_model.h"
 
 namespace kda::cpu {
 
@@ -23,100 +27,21 @@ namespace {
 // Chunks that a thread has prepared and not all parts are done with: one waits while the next is
 // being made. T = 8192, H = 1, 2 threads, Zen 5, bf16 products, cores that share an L3 cache: 2.93
 // ms with 1, 2.85 with 2, 2.92 with 3, 3.03 with 8, and 5.2 in one pass. (What one leaves has
-// 160 kB. Where cores have an L3 cache each, what one writes and the other reads takes as long again
-// as the rest, 4.7 ms with any.)
+// 192 kB.)
 constexpr int64_t kRecords = 2;
 
-// What a chunk of one head takes, in units of one pass with K = V = 128: the first half, a column of
-// the second, what each part of the second does anew, and a part of less than 32 columns besides,
-// which is half a tile of AVX-512's micro-kernels. Processor time on Zen 5, T = 8192, H = 1, bounded
-// and log gates: first half 0.39 and 0.34 with bf16 products, 0.31 and 0.29 with fp32 ones, 0.31 and
-// 0.24 with AVX2, up to 0.45 with softplus gates; in all 1.03 to 1.08 with 1 part, 1.04 to 1.10
-// with 2, 1.11 to 1.18 with 4, 1.5 with 8 (AVX2 1.2).
-constexpr double kFirstHalf = 0.35, kColumn = 0.65 / 128, kPart = 0.04, kNarrowPart = 0.02;
-// Of the time of one pass, or of that with fewer parts. What the above leaves out, threads that wait
-// for each other and for each other's memory, must not eat up the gain.
-constexpr double kWorthwhile = 0.85, kMorePartsWorthwhile = 0.95;
-// Above, one pass leaves no thread idle for long.
-constexpr int64_t kMostPairsPerThread = 4;
-constexpr int64_t kFewestColumns = 16;  // of a part
-constexpr int64_t kNarrow = 32;
-
-// (sequence, head)s; at least 1.
-int64_t PairsOf(const kda_plan& plan) {
-  return std::max<int64_t>(static_cast<int64_t>(plan.live.size()) * plan.problem.value_heads, 1);
-}
-
-// Parts are whole 16s, the last the shortest.
-int64_t WidthOf(const core::Problem& problem, int64_t parts) {
-  return PaddedDim(core::CeilDiv(problem.dim_v, parts));
-}
-
-// Chunks of the sequences that are not skipped.
-struct Chunks {
-  explicit Chunks(const kda_plan& plan) {
-    for (const int64_t n : plan.live) {
-      const int64_t count =
-          core::CeilDiv(plan.sequences[static_cast<size_t>(n)].length, kChunkRows);
-      of.push_back(count);
-      total += count;
-      longest = std::max(longest, count);
-      shortest = of.size() == 1 ? count : std::min(shortest, count);
-    }
-  }
-  std::vector<int64_t> of;
-  int64_t total = 0, longest = 0, shortest = 0;
-};
-
-// How long one pass takes: threads take blocks of heads as they become free.
-double TimeOfOnePass(const kda_plan& plan, const Chunks& chunks) {
-  const core::Problem& p = plan.problem;
-  const double chunk = kFirstHalf + kColumn * static_cast<double>(PaddedDim(p.dim_v));
-  std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
-  for (int32_t i = 0; i < plan.execution.threads; ++i) free_at.push(0);
-  double time = 0;
-  for (const int64_t count : chunks.of) {
-    for (int64_t head = 0; head < p.value_heads; head += plan.heads_per_step) {
-      const int64_t heads = std::min<int64_t>(plan.heads_per_step, p.value_heads - head);
-      const double end = free_at.top() + chunk * static_cast<double>(count * heads);
-      free_at.pop();
-      free_at.push(end);
-      time = std::max(time, end);
-    }
-  }
-  return time;
-}
-
-// What a chunk of one head takes with `parts` parts of V, and of that what waits for the chunk before.
-struct ChunkTime {
-  ChunkTime(const core::Problem& p, int64_t parts) {
-    const int64_t width = WidthOf(p, parts);
-    const double part = kPart + (width < kNarrow ? kNarrowPart : 0);
-    all = kFirstHalf + kColumn * static_cast<double>(PaddedDim(p.dim_v)) +
-          part * static_cast<double>(parts);
-    follow = kColumn * static_cast<double>(width) + part;
-  }
-  double all, follow;
-};
-
-// How long `parts` parts of V take: as long as all the work takes all threads; but no shorter than
-// the chunks of a part, which follow each other, be it the longest or one that is begun last, when
-// threads have had a pair each.
-double TimeOf(const kda_plan& plan, const Chunks& chunks, int64_t parts) {
-  const core::Problem& p = plan.problem;
-  const auto threads = static_cast<double>(plan.execution.threads);
-  const auto [chunk, follow] = ChunkTime(p, parts);
-  const double all = chunk * static_cast<double>(chunks.total * p.value_heads) / threads;
-  const auto last = static_cast<double>(PairsOf(plan) % plan.execution.threads * chunks.shortest);
-  const double begun = PairsOf(plan) < plan.execution.threads ? 0 : all - chunk * last / threads;
-  return kFirstHalf + std::max({all, follow * static_cast<double>(chunks.longest),
-                                begun + follow * static_cast<double>(chunks.shortest)});
-}
+// Cores with an L3 cache each are far from each other: what one has read the other writes anew only
+// when it is gone there, 7 ns a line, and what one has written is read from the other's cache. A
+// record's operands go through memory then, past the caches: 1.5 us more than a copy between
+// neighbours takes, and no less between strangers. Same problem, ms: neighbours 2.51 without and 2.81
+// with such copies, strangers 4.29 and 3.12, and 4.7 in one pass.
+constexpr int64_t kRecordsPerProbe = 8;  // of other workers, of which one is measured
 
 // What the workers of a run tell each other of a pair.
 struct alignas(64) Pair {
   std::atomic<int64_t> taken{0};    // chunks whose first half someone has begun
   std::atomic<int32_t> workers{0};  // that have made it theirs
+  std::atomic<bool> far{false};     // these have caches far from each other
 };
 // A part of V of a pair: its second half.
 struct alignas(64) Part {
@@ -127,6 +52,7 @@ struct alignas(64) Part {
 struct Ready {
   std::atomic<int64_t> after{0};  // 1 + the chunk
   int64_t record = 0;
+  bool copied = false;  // past the caches, for others than the worker whose record it is
 };
 
 // Everything that the workers of a run share, in the workspace.
@@ -139,21 +65,24 @@ struct Layout {
         local(LocalFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
         end(EndFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
         state(StateFloats(plan.problem)),
-        kept(KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))) {}
+        kept(KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
+        operands(OperandsAt(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))) {}
 
   int64_t pairs, parts;  // parts of all pairs
   int64_t records;       // of all workers
   int64_t ring;          // places for a pair's chunks that are ready, of which there are no more
-  int64_t local, end, state, kept;
+  int64_t local, end, state;
+  int64_t kept,
+      operands;  // what a record has, and where in it the operands of the second half begin
 
   int64_t shared_floats() const {
     const int64_t bytes = pairs * SizeOf<Pair>() + parts * SizeOf<Part>() +
                           core::CeilDiv(pairs * ring * SizeOf<Ready>(), kAlign) * kAlign;
     return bytes / SizeOf<float>();
   }
-  int64_t floats_per_worker() const { return local + state + end; }
+  int64_t floats_per_worker() const { return local + state + end + kept; }
   int64_t floats(int64_t workers) const {
-    return shared_floats() + workers * floats_per_worker() + pairs * state + records * kept;
+    return shared_floats() + workers * floats_per_worker() + pairs * state + 2 * records * kept;
   }
 
  private:
@@ -175,6 +104,40 @@ void Wait(int waits) {
 #endif
 }
 
+#if defined(__x86_64__)
+constexpr bool kCanStream = true;
+// To memory, past the caches: whole lines.
+void Stream(const float* from, int64_t count, float* to) {
+  constexpr int kLine = 16;
+  for (int64_t i = 0; i < count; i += kLine) {
+    __m128 line[4];
+    for (int n = 0; n < 4; ++n) line[n] = _mm_load_ps(from + i + 4 * n);
+    for (int n = 0; n < 4; ++n) _mm_stream_ps(to + i + 4 * n, line[n]);
+  }
+  _mm_sfence();  // before it is said to be there
+}
+#else
+constexpr bool kCanStream = false;
+void Stream(const float*, int64_t, float*) {}
+#endif
+
+// How long a line takes that another core has written: one after the other, of the diagonal of `aqk`,
+// in an order that nothing fetches ahead.
+double NanosecondsPerLine(const float* aqk) {
+  static std::atomic<uint32_t> nothing{0};  // unknown to the compiler
+  const uint32_t mask = nothing.load(std::memory_order_relaxed);
+  constexpr std::array<int64_t, 8> kRows = {37, 5, 51, 60, 18, 29, 44, 11};
+  const auto start = std::chrono::steady_clock::now();
+  int64_t zero = 0;
+  for (const int64_t i : kRows) {
+    uint32_t bits;
+    std::memcpy(&bits, aqk + i * kChunkRows + i / kBlockRows * kBlockRows + zero, sizeof(bits));
+    zero = bits & mask;
+  }
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+  return (took.count() + static_cast<double>(zero)) / kRows.size();
+}
+
 class Split {
  public:
   Split(const Run& run, float* workspace)
@@ -188,7 +151,8 @@ class Split {
         ready_(reinterpret_cast<Ready*>(parts_ + layout_.parts)),
         locals_(workspace + layout_.shared_floats()),
         states_(locals_ + plan_.workers * layout_.floats_per_worker()),
-        records_(states_ + layout_.pairs * layout_.state) {
+        records_(states_ + layout_.pairs * layout_.state),
+        copies_(records_ + layout_.records * layout_.kept) {
     for (int64_t i = 0; i < layout_.pairs; ++i) new (pairs_ + i) Pair;
     for (int64_t i = 0; i < layout_.parts; ++i) new (parts_ + i) Part;
     for (int64_t i = 0; i < layout_.pairs * layout_.ring; ++i) new (ready_ + i) Ready;
@@ -206,34 +170,36 @@ class Split {
     int64_t pair, chunk;  // pair < 0: none
   };
   static constexpr Chunk kNone = {-1, 0};
-  using Records = std::array<Chunk, kRecords>;  // what a worker's records hold
+  struct Worker {
+    int32_t number;
+    std::array<Chunk, kRecords> records;  // what its records hold
+    int64_t pair = -1, part = 0;          // what it is at; pair < 0: nothing
+    Chunk next = kNone;                   // what it prepares then
+    bool asked_for = false;               // memory was asked for the rows of `next`
+    int64_t others = 0;                   // records of other workers that it has used
+    Chunk copied = kNone;                 // of another worker, in a copy of its own
+  };
 
   // What there is to do, until there is no more. Waits only for what another worker has begun, so
   // that any number of workers can come, at any time.
-  void Work(int32_t worker) const {
+  void Work(int32_t number) const {
     // Where parts are few, the workers that have one leave the first half to the others.
     const bool every_worker_has_a_part = layout_.parts >= plan_.workers;
-    Records records;
-    records.fill(kNone);
-    int64_t pair = -1, part = 0;
+    Worker worker = {number, {}};
+    worker.records.fill(kNone);
     int waits = 0;
     for (;;) {
-      if (pair < 0 || Left(pair) == 0) Join(&pair, &part);
-      int64_t room = RoomIn(records);
-      Chunk next = every_worker_has_a_part && room >= 0 ? Take(pair) : kNone;
-      bool asked_for = false;  // the rows of `next`
-      const bool ran = RunParts(pair, &part, next, worker, &asked_for);
-      if (next.pair < 0 && !ran) {
-        room = RoomIn(records);
-        if (room >= 0) next = TakeAny(pair);
+      if (worker.pair < 0 || Left(worker.pair) == 0) Join(&worker);
+      int64_t room = RoomIn(worker);
+      worker.next = every_worker_has_a_part && room >= 0 ? Take(worker.pair) : kNone;
+      worker.asked_for = false;
+      const bool ran = RunParts(&worker);
+      if (worker.next.pair < 0 && !ran) {
+        room = RoomIn(worker);
+        if (room >= 0) worker.next = TakeAny(worker.pair);
       }
-      if (next.pair >= 0) {
-        records[static_cast<size_t>(room)] = next;
-        const int64_t record = worker * kRecords + room;
-        Prepare(next, asked_for, record, worker);
-        Ready& ready = ReadyOf(next);
-        ready.record = record;
-        ready.after.store(next.chunk + 1, std::memory_order_release);
+      if (worker.next.pair >= 0) {
+        Prepare(room, &worker);
       } else if (!ran) {
         if (NothingIsLeft()) return;
         Wait(waits++);
@@ -248,9 +214,9 @@ class Split {
     return ChunksOf(pair) - pairs_[pair].taken.load(std::memory_order_relaxed);
   }
 
-  // Makes *pair the one with the fewest workers, of those the one that has most left, and *part a
-  // part of it. What is not done of the parts of the pair before, RunParts finds.
-  void Join(int64_t* pair, int64_t* part) const {
+  // Puts the worker at the pair with the fewest, of those the one that has most left, and at a part of
+  // it. What is not done of the parts of the pair before, RunParts finds.
+  void Join(Worker* worker) const {
     int64_t best = -1;
     int32_t fewest = 0;
     for (int64_t i = 0; i < layout_.pairs; ++i) {
@@ -264,28 +230,29 @@ class Split {
     // One that another worker has joined in the meantime is not the one with the fewest any more.
     if (!pairs_[best].workers.compare_exchange_strong(fewest, fewest + 1,
                                                       std::memory_order_relaxed))
-      return Join(pair, part);
-    *pair = best;
-    *part = best * plan_.column_parts + fewest % plan_.column_parts;
+      return Join(worker);
+    worker->pair = best;
+    worker->part = best * plan_.column_parts + fewest % plan_.column_parts;
   }
 
-  // The second half of what is ready of a part that nobody has: *part, one of `pair` or any. All
-  // parts of a pair that is this worker's alone. `next`: what this worker prepares then.
-  bool RunParts(int64_t pair, int64_t* part, Chunk next, int32_t worker, bool* asked_for) const {
-    const int64_t parts = plan_.column_parts, first = std::max<int64_t>(pair, 0) * parts;
-    bool ran = RunAPart(*part, next, worker, asked_for);
+  // The second half of what is ready of a part that nobody has: the worker's, one of its pair or any.
+  // All parts of a pair that is this worker's alone.
+  bool RunParts(Worker* worker) const {
+    const int64_t parts = plan_.column_parts, pair = worker->pair;
+    const int64_t first = std::max<int64_t>(pair, 0) * parts;
+    bool ran = RunAPart(worker->part, worker);
     for (int64_t n = 0; n < layout_.parts; ++n) {
       const bool alone =
           n < parts && pair >= 0 && pairs_[pair].workers.load(std::memory_order_relaxed) == 1;
       if (ran && !alone) break;
       const int64_t i = (first + n) % layout_.parts;
-      if (!RunAPart(i, next, worker, asked_for)) continue;
-      if (!ran) *part = i;
+      if (!RunAPart(i, worker)) continue;
+      if (!ran) worker->part = i;
       ran = true;
     }
     return ran;
   }
-  bool RunAPart(int64_t part, Chunk next, int32_t worker, bool* asked_for) const {
+  bool RunAPart(int64_t part, Worker* worker) const {
     Part& one = parts_[part];
     if (!IsReady(part, one.done.load(std::memory_order_relaxed)) ||
         one.busy.load(std::memory_order_relaxed) ||
@@ -295,7 +262,7 @@ class Split {
     const int64_t begin = one.done.load(std::memory_order_relaxed);
     int64_t c = begin;
     for (; IsReady(part, c); ++c) {
-      Recur(part, c, *asked_for ? kNone : next, worker, asked_for);
+      Recur(part, c, worker);
       one.done.store(c + 1, std::memory_order_release);
     }
     one.busy.store(false, std::memory_order_release);
@@ -327,9 +294,9 @@ class Split {
     return taken;
   }
   // A record that all parts are done with; -1: none.
-  int64_t RoomIn(const Records& records) const {
+  int64_t RoomIn(const Worker& worker) const {
     for (int64_t i = 0; i < kRecords; ++i) {
-      if (IsDoneWith(records[static_cast<size_t>(i)])) return i;
+      if (IsDoneWith(worker.records[static_cast<size_t>(i)])) return i;
     }
     return -1;
   }
@@ -365,21 +332,60 @@ class Split {
   }
   Ready& ReadyOf(Chunk c) const { return ready_[c.pair * layout_.ring + c.chunk % layout_.ring]; }
 
-  // Stages gate_cumsum and intra_chunk of a chunk. `asked_for`: Recur had it for what follows.
-  void Prepare(Chunk c, bool asked_for, int64_t record, int32_t worker) const {
-    if (SequenceOf(c.pair).length - c.chunk * kChunkRows <= 1) return;  // takes the decode step
-    HeadChunk view = View(c);
-    view.asked_for = asked_for;
-    ChunkBuffers buffers;
-    LayOutApart(run_.kernels.buffers, dims_, RecordAt(record), LocalOf(worker), &buffers);
-    run_.kernels.gate_cumsum(view, buffers);
-    run_.IntraChunk()(view, buffers);
-    run_.kernels.decay_to_end(view, buffers, view.rows);
+  // The first half of the worker's next chunk, into its record `room`.
+  void Prepare(int64_t room, Worker* worker) const {
+    const Chunk c = worker->next;
+    const int64_t record = worker->number * kRecords + room;
+    worker->records[static_cast<size_t>(room)] = c;
+    Ready& ready = ReadyOf(c);
+    ready.record = record;
+    ready.copied = false;
+    if (SequenceOf(c.pair).length - c.chunk * kChunkRows > 1) {  // else it takes the decode step
+      HeadChunk view = View(c);
+      view.asked_for = worker->asked_for;
+      ChunkBuffers buffers;
+      LayOutApart(run_.kernels.buffers, dims_, RecordAt(record), LocalOf(*worker), &buffers);
+      run_.kernels.gate_cumsum(view, buffers);
+      run_.IntraChunk()(view, buffers);
+      run_.kernels.decay_to_end(view, buffers, view.rows);
+      ready.copied = pairs_[c.pair].far.load(std::memory_order_relaxed);
+      if (ready.copied) {
+        const int64_t first = FirstToCopy(c);
+        Stream(RecordAt(record) + first, layout_.kept - first, CopyAt(record) + first);
+      }
+    }
+    ready.after.store(c.chunk + 1, std::memory_order_release);
   }
 
-  // Stages inter_chunk and output of a chunk, of a part of V. *asked_for: memory was asked for what
-  // Prepare reads of `following`.
-  void Recur(int64_t part, int64_t chunk, Chunk following, int32_t worker, bool* asked_for) const {
+  // Where the operands of the second half of a chunk are.
+  float* OperandsOf(Chunk c, int rows, Worker* worker) const {
+    const Ready& ready = ReadyOf(c);
+    float* const record = RecordAt(ready.record);
+    if (ready.record / kRecords == worker->number) return record;
+    if (kCanStream && rows == kChunkRows && worker->others++ % kRecordsPerProbe == 0) {
+      ChunkBuffers buffers;
+      LayOutApart(run_.kernels.buffers, dims_, record, LocalOf(*worker), &buffers);
+      pairs_[c.pair].far.store(NanosecondsPerLine(buffers.aqk) >= far_nanoseconds,
+                               std::memory_order_relaxed);
+    }
+    if (!ready.copied) return record;
+    float* const own = OwnCopyOf(*worker);
+    if (worker->copied.pair != c.pair || worker->copied.chunk != c.chunk) {
+      const int64_t first = FirstToCopy(c);
+      std::copy_n(CopyAt(ready.record) + first, layout_.kept - first, own + first);
+      worker->copied = c;
+    }
+    return own;
+  }
+  // What lies before, only checkpoints within a chunk need.
+  int64_t FirstToCopy(Chunk c) const {
+    const core::Sequence& s = SequenceOf(c.pair);
+    return s.checkpoint_begin < s.checkpoint_end ? 0 : layout_.operands;
+  }
+
+  // Stages inter_chunk and output of a chunk, of a part of V. Memory is asked for what Prepare reads of
+  // the worker's next chunk, if it was not yet.
+  void Recur(int64_t part, int64_t chunk, Worker* worker) const {
     const int64_t pair = part / plan_.column_parts, first = part % plan_.column_parts * width_;
     const Columns columns = {first, std::min(width_, plan_.problem.dim_v - first)};
     const core::Sequence& s = SequenceOf(pair);
@@ -395,12 +401,13 @@ class Split {
     HeadChunk view = View({pair, chunk});
     Upcoming upcoming;
     if (view.rows > 1) {
-      if (following.pair >= 0) {
-        upcoming = UpcomingOf(run_, SequenceOf(following.pair), HeadOf(following.pair),
-                              following.chunk * kChunkRows);
+      const Chunk next = worker->next;
+      if (next.pair >= 0 && !worker->asked_for) {
+        upcoming =
+            UpcomingOf(run_, SequenceOf(next.pair), HeadOf(next.pair), next.chunk * kChunkRows);
         upcoming.v_rows = 0;
         upcoming.state = nullptr;
-        *asked_for = true;
+        worker->asked_for = true;
       }
       const int64_t then = (chunk + 1) * kChunkRows;
       if (then < s.length) {  // what this worker probably takes up next of the part
@@ -425,11 +432,11 @@ class Split {
     } else {
       ChunkBuffers buffers;
       LayOutApart(run_.kernels.buffers, {dims_.ldk, own.ld, dims_.rows},
-                  RecordAt(ReadyOf({pair, chunk}).record), LocalOf(worker), &buffers);
+                  OperandsOf({pair, chunk}, view.rows, worker), LocalOf(*worker), &buffers);
       run_.kernels.delta_rule(view, buffers, now, run_.solver());
       run_.kernels.output(view, buffers, now);
       ForEachCheckpoint(plan_, s, token, view.rows, &checkpoint, [&](int64_t row, int rows) {
-        float* const room = LocalOf(worker) + layout_.local;
+        float* const room = LocalOf(*worker) + layout_.local;
         const State at = {room, own.ld};
         ChunkBuffers of_checkpoint = buffers;
         LayOutEnd(run_.kernels.buffers, dims_, room + layout_.state, &of_checkpoint);
@@ -458,7 +465,13 @@ class Split {
   }
 
   float* RecordAt(int64_t record) const { return records_ + record * layout_.kept; }
-  float* LocalOf(int32_t worker) const { return locals_ + worker * layout_.floats_per_worker(); }
+  float* CopyAt(int64_t record) const { return copies_ + record * layout_.kept; }
+  float* LocalOf(const Worker& worker) const {
+    return locals_ + worker.number * layout_.floats_per_worker();
+  }
+  float* OwnCopyOf(const Worker& worker) const {
+    return LocalOf(worker) + layout_.floats_per_worker() - layout_.kept;
+  }
 
   // Columns of a state in the caller's memory: of every row a piece, or rows.
   template <class Move>
@@ -529,35 +542,12 @@ class Split {
   float* const locals_;
   float* const states_;
   float* const records_;
+  float* const copies_;  // of the records, in memory
 };
 
 }  // namespace
 
-int64_t SplitParts(const kda_plan& plan) {
-  const core::Problem& p = plan.problem;
-  constexpr uint32_t kNeeded = KDA_SWITCH_FUSE | KDA_SWITCH_UNIFIED_LAYOUT;
-  const bool suits = p.mode == KDA_PREFILL && (plan.execution.switches & kNeeded) == kNeeded &&
-                     plan.execution.threads > 1 && plan.max_chunks > 1 &&
-                     PairsOf(plan) <= kMostPairsPerThread * plan.execution.threads;
-  if (!suits) return 0;
-  const Chunks chunks(plan);
-  double limit = kWorthwhile * TimeOfOnePass(plan, chunks);
-  int64_t parts = 0;
-  for (int64_t n = 1; n <= core::CeilDiv(p.dim_v, kFewestColumns); ++n) {
-    if (core::CeilDiv(p.dim_v, WidthOf(p, n)) != n) continue;
-    const double time = TimeOf(plan, chunks, n);
-    if (time < limit) limit = kMorePartsWorthwhile * time, parts = n;
-  }
-  return parts;
-}
-
-int64_t SplitWorkers(const kda_plan& plan) {
-  const Chunks chunks(plan);
-  const ChunkTime chunk(plan.problem, plan.column_parts);
-  const double all = chunk.all * static_cast<double>(chunks.total * plan.problem.value_heads);
-  const double at_least = chunk.follow * static_cast<double>(std::max<int64_t>(chunks.longest, 1));
-  return static_cast<int64_t>(std::ceil(all / at_least)) + 1;
-}
+double far_nanoseconds = 110;
 
 int64_t SplitWorkspaceFloats(const kda_plan& plan) { return Layout(plan).floats(plan.workers); }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/split_model.h"
 #include "reference/dtypes.h"
 #include "support/engine_test.h"
 #include "support/goldens.h"
@@ -115,6 +116,28 @@ TEST_P(CaseE01, PartsWithSkippedSequences) {
     EXPECT_NE(result.description.find("chunks, then columns"), std::string::npos)
         << result.description;
     EXPECT_TRUE(SameBits(serial, result)) << threads << " threads";
+  }
+}
+
+// What one thread leaves for another goes through memory where their caches are far from each other:
+// here they always are, or become so and cease to be.
+TEST_P(CaseE01, PartsWhereCachesAreFar) {
+  if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
+  const double measured = cpu::far_nanoseconds;
+  for (const int64_t every : {0, 13}) {
+    Case c = PartsOfAPool();
+    c.checkpoint_every = every;
+    const Result serial = RunCase(c, Base());
+    EXPECT_TRUE(Matches(c, serial, Solve(c)));
+    for (const double limit : {0.0, 45.0}) {
+      cpu::far_nanoseconds = limit;
+      for (const int32_t threads : {2, 3, 8}) {
+        EXPECT_TRUE(SameBits(serial, RunCase(c, Base().Threads(threads))))
+            << "checkpoints every " << every << ", limit " << limit << ", " << threads
+            << " threads";
+      }
+    }
+    cpu::far_nanoseconds = measured;
   }
 }
 
