@@ -5,54 +5,56 @@ namespace kda::cpu {
 using B = ChunkBuffers;
 
 constexpr Stage kCumsum = kGateCumsum, kIntra = kIntraChunk, kInter = kInterChunk;
+constexpr Apart kHalf = Apart::kOneHalf, kEnds = Apart::kEnds, kOper = Apart::kOperands;
 // Solver neumann64 has two [64, 64] and one [64, max(K, V)].
 constexpr int kSolve = kChunkRows * (2 * kChunkRows + kMaxDimPadded), kRow = kMaxDimPadded;
 
 // clang-format off
 constexpr BufferRow kBufferTable[kBufferRows] = {
     // member           written  read later by    K  V   1    K KV/2 fixed  where           apart
-    {&B::g,             kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        true},
-    {&B::decay,         kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        true},
-    {&B::prefix,        kCumsum, kIntra,          1, 0,  0,   0, 0, 0,      kFp32Operands,  false},
-    {&B::block_log,     kCumsum, kInter,          0, 0,  0,   4, 0, 0,      kAlways,        true},
-    {&B::block_lost,    kCumsum, kInter,          0, 0,  0,   4, 0, 0,      kAlways,        true},
-    {&B::block_decay,   kCumsum, kIntra,          0, 0,  0,   4, 0, 0,      kAlways,        false},
-    {&B::q,             kIntra,  0,               1, 0,  0,   0, 0, 0,      kAlways,        false},
-    {&B::k,             kIntra,  kInter,          1, 0,  0,   0, 0, 0,      kAlways,        true},
-    {&B::beta,          kIntra,  0,               0, 0,  1,   0, 0, 0,      kAlways,        true},
-    {&B::qh,            kIntra,  kOutput,         1, 0,  0,   0, 0, 0,      kFp32Operands,  true},
-    {&B::kh,            kIntra,  0,               1, 0,  0,   0, 0, 0,      kFp32Operands,  true},
-    {&B::kt,            kIntra,  0,               0, 0,  0,  64, 0, 0,      kFp32Operands,  false},
-    {&B::qk_block,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  false},
-    {&B::qk_chunk,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  true},
-    {&B::keys,          kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  false},
-    {&B::keys_low,      kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  false},
-    {&B::aqk_split,     kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
-    {&B::l_split,       kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, true},
-    {&B::kg_split,      kInter,  0,               0, 0,  0,  64, 0, 0,      kSplitOperands, true},
-    {&B::v_split,       kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kSplitOperands, false},
-    {&B::aqk,           kIntra,  kOutput,         0, 0, 64,   0, 0, 0,      kAlways,        true},
-    {&B::l,             kIntra,  0,               0, 0, 64,   0, 0, 0,      kAlways,        true},
-    {&B::u,             kIntra,  kInter,          0, 1,  0,   0, 0, 0,      kStaged,        false},
-    {&B::w,             kIntra,  kInter,          1, 0,  0,   0, 0, 0,      kStaged,        false},
-    {&B::solve_scratch, kIntra,  0,               0, 0,  0,   0, 0, kSolve, kFp32Operands,  false},
-    {&B::kg,            kInter,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  true},
-    {&B::state_decay,   kInter,  0,               0, 0,  0,   2, 0, 0,      kAlways,        true},
-    {&B::v_new,         kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kAlways,        false},
-    {&B::s_pairs,       kInter,  kOutput,         0, 0,  0,   0, 1, 0,      kBf16Operands,  false},
-    {&B::h,             kInter,  kOutput,         0, 0,  0,   0, 2, 0,      kStaged,        false},
-    {&B::row,           kIntra,  0,               0, 0,  0,   0, 0, kRow,   kBf16Operands,  false},
+    {&B::g,             kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        kEnds},
+    {&B::decay,         kCumsum, kIntra | kInter, 1, 0,  0,   0, 0, 0,      kAlways,        kEnds},
+    {&B::prefix,        kCumsum, kIntra,          1, 0,  0,   0, 0, 0,      kFp32Operands,  kHalf},
+    {&B::block_log,     kCumsum, kInter,          0, 0,  0,   4, 0, 0,      kAlways,        kEnds},
+    {&B::block_lost,    kCumsum, kInter,          0, 0,  0,   4, 0, 0,      kAlways,        kEnds},
+    {&B::block_decay,   kCumsum, kIntra,          0, 0,  0,   4, 0, 0,      kAlways,        kHalf},
+    {&B::q,             kIntra,  0,               1, 0,  0,   0, 0, 0,      kAlways,        kHalf},
+    {&B::k,             kIntra,  kInter,          1, 0,  0,   0, 0, 0,      kAlways,        kEnds},
+    {&B::beta,          kIntra,  0,               0, 0,  1,   0, 0, 0,      kAlways,        kOper},
+    {&B::qh,            kIntra,  kOutput,         1, 0,  0,   0, 0, 0,      kFp32Operands,  kOper},
+    {&B::kh,            kIntra,  0,               1, 0,  0,   0, 0, 0,      kFp32Operands,  kOper},
+    {&B::kt,            kIntra,  0,               0, 0,  0,  64, 0, 0,      kFp32Operands,  kHalf},
+    {&B::qk_block,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  kHalf},
+    {&B::qk_chunk,      kIntra,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  kOper},
+    {&B::keys,          kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  kHalf},
+    {&B::keys_low,      kIntra,  0,               0, 0,  0, 128, 0, 0,      kBf16Operands,  kHalf},
+    {&B::aqk_split,     kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, kOper},
+    {&B::l_split,       kIntra,  0,               0, 0, 64,   0, 0, 0,      kSplitOperands, kOper},
+    {&B::kg_split,      kInter,  0,               0, 0,  0,  64, 0, 0,      kSplitOperands, kOper},
+    {&B::v_split,       kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kSplitOperands, kHalf},
+    {&B::aqk,           kIntra,  kOutput,         0, 0, 64,   0, 0, 0,      kAlways,        kOper},
+    {&B::l,             kIntra,  0,               0, 0, 64,   0, 0, 0,      kAlways,        kOper},
+    {&B::u,             kIntra,  kInter,          0, 1,  0,   0, 0, 0,      kStaged,        kHalf},
+    {&B::w,             kIntra,  kInter,          1, 0,  0,   0, 0, 0,      kStaged,        kHalf},
+    {&B::solve_scratch, kIntra,  0,               0, 0,  0,   0, 0, kSolve, kFp32Operands,  kHalf},
+    {&B::kg,            kInter,  0,               1, 0,  0,   0, 0, 0,      kBf16Operands,  kOper},
+    {&B::state_decay,   kInter,  0,               0, 0,  0,   2, 0, 0,      kAlways,        kOper},
+    {&B::v_new,         kInter,  kOutput,         0, 1,  0,   0, 0, 0,      kAlways,        kHalf},
+    {&B::s_pairs,       kInter,  kOutput,         0, 0,  0,   0, 1, 0,      kBf16Operands,  kHalf},
+    {&B::h,             kInter,  kOutput,         0, 0,  0,   0, 2, 0,      kStaged,        kHalf},
+    {&B::row,           kIntra,  0,               0, 0,  0,   0, 0, kRow,   kBf16Operands,  kHalf},
 };
 // clang-format on
 
-// What is kept apart is laid out by parts of V of any width in the same places.
-constexpr bool KeptRowsDoNotDependOnV() {
+// What both halves need is laid out by parts of V of any width in the same places.
+constexpr bool SharedRowsDoNotDependOnV() {
   for (const BufferRow& row : kBufferTable) {
-    if (row.kept_apart && (row.per_row_v != 0 || row.fixed_half_kv != 0)) return false;
+    if (row.apart != Apart::kOneHalf && (row.per_row_v != 0 || row.fixed_half_kv != 0))
+      return false;
   }
   return true;
 }
-static_assert(KeptRowsDoNotDependOnV());
+static_assert(SharedRowsDoNotDependOnV());
 static_assert(kBufferTable[kBufferRows - 1].member == &B::row, "kBufferRows is another number");
 
 namespace {
@@ -96,11 +98,14 @@ int64_t FloatsOf(Which which, const ChunkDims& dims) {
 
 namespace {
 
-// kg is in kh's place unless it has one of its own; kept apart, kh is not to be written.
+// kg is in kh's place unless it has one of its own; apart, kh is not to be written.
 bool HasKg(Which which) { return which != Which::kFused; }
-
 int64_t KgFloats(Which which, const ChunkDims& dims) {
   return HasKg(which) ? 0 : dims.rows * dims.ldk;
+}
+
+bool IsOfEnd(const BufferRow& row) {
+  return row.apart == Apart::kOperands && row.written_by == kInterChunk;
 }
 
 template <class Of>
@@ -112,42 +117,29 @@ int64_t FloatsOfRows(Which which, const ChunkDims& dims, const Of& of) {
   return floats;
 }
 
-bool IsOfEnd(const BufferRow& row) { return row.kept_apart && row.written_by == kInterChunk; }
-
 }  // namespace
 
-int64_t KeptFloats(Which which, const ChunkDims& dims) {
-  const auto kept = [](const BufferRow& row) { return row.kept_apart; };
-  return FloatsOfRows(which, dims, kept) + KgFloats(which, dims);
+int64_t FloatsApart(Which which, const ChunkDims& dims, Apart apart) {
+  const auto is_of = [apart](const BufferRow& row) { return row.apart == apart; };
+  return FloatsOfRows(which, dims, is_of) + (apart == Apart::kOperands ? KgFloats(which, dims) : 0);
 }
 
-int64_t LocalFloats(Which which, const ChunkDims& dims) {
-  return FloatsOfRows(which, dims, [](const BufferRow& row) { return !row.kept_apart; });
-}
-
-int64_t OperandsAt(Which which, const ChunkDims& dims) {
-  bool before = true;
-  return FloatsOfRows(which, dims, [&before](const BufferRow& row) {
-    before &= row.member != &B::beta;
-    return before && row.kept_apart;
-  });
-}
-
-int64_t EndFloats(Which which, const ChunkDims& dims) {
-  return FloatsOfRows(which, dims, IsOfEnd) + KgFloats(which, dims);
-}
-
-void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
-                 ChunkBuffers* buffers) {
+void LayOutApart(Which which, const ChunkDims& dims, ApartBases bases, ChunkBuffers* buffers) {
   buffers->ldk = static_cast<int>(dims.ldk);
   buffers->ldv = static_cast<int>(dims.ldv);
   for (const BufferRow& row : kBufferTable) {
     if (!Includes(which, row)) continue;
-    float** const base = row.kept_apart ? &kept : &local;
+    float** const base = row.apart == Apart::kOperands ? &bases.operands
+                         : row.apart == Apart::kEnds   ? &bases.ends
+                                                       : &bases.one_half;
     buffers->*row.member = *base;
     *base += FloatsOf(row, dims);
   }
-  if (!HasKg(which)) buffers->kg = kept;
+  if (!HasKg(which)) buffers->kg = bases.operands;
+}
+
+int64_t EndFloats(Which which, const ChunkDims& dims) {
+  return FloatsOfRows(which, dims, IsOfEnd) + KgFloats(which, dims);
 }
 
 void LayOutEnd(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers) {

@@ -13,6 +13,13 @@ enum Stage : unsigned { kGateCumsum = 1, kIntraChunk = 2, kInterChunk = 4, kOutp
 // The forms that have a buffer.
 enum Use { kAlways, kFp32Operands, kBf16Operands, kSplitOperands, kStaged };
 
+// What the one pass in two halves (forward_split.cc) needs it for, of which the second has a part of V.
+enum class Apart {
+  kOneHalf,   // in one of them
+  kEnds,      // in the first, and in the second where the state is wanted within the chunk
+  kOperands,  // from the first to the second
+};
+
 struct BufferRow {
   float* ChunkBuffers::*member;
   Stage written_by;
@@ -21,7 +28,7 @@ struct BufferRow {
   int per_row_k, per_row_v, per_row;  // floats a row: this times K, V and 1 ..
   int fixed_k, fixed_half_kv, fixed;  // .. and once per chunk: this times K, K V / 2 and 1
   Use use;
-  bool kept_apart;  // kept from intra_chunk to inter_chunk and output where those run apart
+  Apart apart;
 };
 
 inline constexpr int kBufferRows = 31;
@@ -47,16 +54,13 @@ int64_t FloatsOf(Which which, const ChunkDims& dims);
 // Points the members that `which` includes into `base`, one after the other in table order.
 void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers);
 
-// The one pass in two halves (forward_split.cc): what is kept of every chunk, which does not depend
-// on V, and what one worker has.
-int64_t KeptFloats(Which which, const ChunkDims& dims);
-int64_t LocalFloats(Which which, const ChunkDims& dims);
-// Where in the kept the operands begin; those before, only what ends within the chunk needs.
-int64_t OperandsAt(Which which, const ChunkDims& dims);
-void LayOutApart(Which which, const ChunkDims& dims, float* kept, float* local,
-                 ChunkBuffers* buffers);
-// What of the kept stage inter_chunk writes, in a place of its own: a checkpoint within the chunk has
-// other values there.
+int64_t FloatsApart(Which which, const ChunkDims& dims, Apart apart);
+// Where a chunk's are.
+struct ApartBases {
+  float *one_half, *ends, *operands;
+};
+void LayOutApart(Which which, const ChunkDims& dims, ApartBases bases, ChunkBuffers* buffers);
+// Another place for those operands that have other values where the state is wanted within the chunk.
 int64_t EndFloats(Which which, const ChunkDims& dims);
 void LayOutEnd(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers);
 

@@ -25,9 +25,8 @@ namespace kda::cpu {
 namespace {
 
 // Chunks that a thread has prepared and not all parts are done with: one waits while the next is
-// being made. T = 8192, H = 1, 2 threads, Zen 5, bf16 products, cores that share an L3 cache: 2.93
-// ms with 1, 2.85 with 2, 2.92 with 3, 3.03 with 8, and 5.2 in one pass. (What one leaves has
-// 192 kB.)
+// being made. T = 8192, H = 1, 2 threads, Zen 5, bf16 products, cores that share an L3 cache: 2.6 ms
+// with 1, 2, 3 and 8, and 4.76 in one pass. (What one leaves has 100 kB.)
 constexpr int64_t kRecords = 2;
 
 // Cores with an L3 cache each are far from each other: what one has read the other writes anew only
@@ -62,27 +61,35 @@ struct Layout {
         parts(pairs * plan.column_parts),
         records(plan.workers * kRecords),
         ring(std::clamp<int64_t>(plan.max_chunks, 1, records)),
-        local(LocalFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
-        end(EndFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
-        state(StateFloats(plan.problem)),
-        kept(KeptFloats(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))),
-        operands(OperandsAt(KernelsFor(plan).buffers, DimsOf(plan.problem, kChunkRows))) {}
+        state(StateFloats(plan.problem)) {
+    const Which which = KernelsFor(plan).buffers;
+    const ChunkDims dims = DimsOf(plan.problem, kChunkRows);
+    const int64_t ends = FloatsApart(which, dims, Apart::kEnds);
+    one_half = FloatsApart(which, dims, Apart::kOneHalf);
+    operands = FloatsApart(which, dims, Apart::kOperands);
+    end = EndFloats(which, dims);
+    has_ends = !plan.checkpoints.empty();
+    record = operands + (has_ends ? ends : 0);
+    own_ends = has_ends ? 0 : ends;
+  }
 
   int64_t pairs, parts;  // parts of all pairs
   int64_t records;       // of all workers
   int64_t ring;          // places for a pair's chunks that are ready, of which there are no more
-  int64_t local, end, state;
-  int64_t kept,
-      operands;  // what a record has, and where in it the operands of the second half begin
+  int64_t state, one_half, operands, end;
+  bool has_ends;     // a record has, for checkpoints; else a worker has them
+  int64_t own_ends;  // of a worker
+  int64_t record;
 
   int64_t shared_floats() const {
     const int64_t bytes = pairs * SizeOf<Pair>() + parts * SizeOf<Part>() +
                           core::CeilDiv(pairs * ring * SizeOf<Ready>(), kAlign) * kAlign;
     return bytes / SizeOf<float>();
   }
-  int64_t floats_per_worker() const { return local + state + end + kept; }
+  // One after the other: one_half, own_ends, what a checkpoint needs, a copy of another's record.
+  int64_t floats_per_worker() const { return one_half + own_ends + end + state + record; }
   int64_t floats(int64_t workers) const {
-    return shared_floats() + workers * floats_per_worker() + pairs * state + 2 * records * kept;
+    return shared_floats() + workers * floats_per_worker() + pairs * state + 2 * records * record;
   }
 
  private:
@@ -152,7 +159,7 @@ class Split {
         locals_(workspace + layout_.shared_floats()),
         states_(locals_ + plan_.workers * layout_.floats_per_worker()),
         records_(states_ + layout_.pairs * layout_.state),
-        copies_(records_ + layout_.records * layout_.kept) {
+        copies_(records_ + layout_.records * layout_.record) {
     for (int64_t i = 0; i < layout_.pairs; ++i) new (pairs_ + i) Pair;
     for (int64_t i = 0; i < layout_.parts; ++i) new (parts_ + i) Part;
     for (int64_t i = 0; i < layout_.pairs * layout_.ring; ++i) new (ready_ + i) Ready;
@@ -344,43 +351,34 @@ class Split {
       HeadChunk view = View(c);
       view.asked_for = worker->asked_for;
       ChunkBuffers buffers;
-      LayOutApart(run_.kernels.buffers, dims_, RecordAt(record), LocalOf(*worker), &buffers);
+      LayOutApart(run_.kernels.buffers, dims_, BasesOf(*worker, RecordAt(record)), &buffers);
       run_.kernels.gate_cumsum(view, buffers);
       run_.IntraChunk()(view, buffers);
       run_.kernels.decay_to_end(view, buffers, view.rows);
       ready.copied = pairs_[c.pair].far.load(std::memory_order_relaxed);
-      if (ready.copied) {
-        const int64_t first = FirstToCopy(c);
-        Stream(RecordAt(record) + first, layout_.kept - first, CopyAt(record) + first);
-      }
+      if (ready.copied) Stream(RecordAt(record), layout_.record, CopyAt(record));
     }
     ready.after.store(c.chunk + 1, std::memory_order_release);
   }
 
-  // Where the operands of the second half of a chunk are.
-  float* OperandsOf(Chunk c, int rows, Worker* worker) const {
+  // The record of a chunk for its second half, or a copy.
+  float* RecordOf(Chunk c, int rows, Worker* worker) const {
     const Ready& ready = ReadyOf(c);
     float* const record = RecordAt(ready.record);
     if (ready.record / kRecords == worker->number) return record;
     if (kCanStream && rows == kChunkRows && worker->others++ % kRecordsPerProbe == 0) {
       ChunkBuffers buffers;
-      LayOutApart(run_.kernels.buffers, dims_, record, LocalOf(*worker), &buffers);
+      LayOutApart(run_.kernels.buffers, dims_, BasesOf(*worker, record), &buffers);
       pairs_[c.pair].far.store(NanosecondsPerLine(buffers.aqk) >= far_nanoseconds,
                                std::memory_order_relaxed);
     }
     if (!ready.copied) return record;
     float* const own = OwnCopyOf(*worker);
     if (worker->copied.pair != c.pair || worker->copied.chunk != c.chunk) {
-      const int64_t first = FirstToCopy(c);
-      std::copy_n(CopyAt(ready.record) + first, layout_.kept - first, own + first);
+      std::copy_n(CopyAt(ready.record), layout_.record, own);
       worker->copied = c;
     }
     return own;
-  }
-  // What lies before, only checkpoints within a chunk need.
-  int64_t FirstToCopy(Chunk c) const {
-    const core::Sequence& s = SequenceOf(c.pair);
-    return s.checkpoint_begin < s.checkpoint_end ? 0 : layout_.operands;
   }
 
   // Stages inter_chunk and output of a chunk, of a part of V. Memory is asked for what Prepare reads of
@@ -432,14 +430,14 @@ class Split {
     } else {
       ChunkBuffers buffers;
       LayOutApart(run_.kernels.buffers, {dims_.ldk, own.ld, dims_.rows},
-                  OperandsOf({pair, chunk}, view.rows, worker), LocalOf(*worker), &buffers);
+                  BasesOf(*worker, RecordOf({pair, chunk}, view.rows, worker)), &buffers);
       run_.kernels.delta_rule(view, buffers, now, run_.solver());
       run_.kernels.output(view, buffers, now);
       ForEachCheckpoint(plan_, s, token, view.rows, &checkpoint, [&](int64_t row, int rows) {
-        float* const room = LocalOf(*worker) + layout_.local;
-        const State at = {room, own.ld};
+        float* const room = LocalOf(*worker) + layout_.one_half + layout_.own_ends;
         ChunkBuffers of_checkpoint = buffers;
-        LayOutEnd(run_.kernels.buffers, dims_, room + layout_.state, &of_checkpoint);
+        LayOutEnd(run_.kernels.buffers, dims_, room, &of_checkpoint);
+        const State at = {room + layout_.end, own.ld};
         AdvanceToCheckpoint(run_, view, of_checkpoint, rows, now, at);
         StoreCheckpoint(row, head, columns, at);
       });
@@ -464,13 +462,18 @@ class Split {
     return ViewOf(run_, s, HeadOf(c.pair), first, static_cast<int>(rows));
   }
 
-  float* RecordAt(int64_t record) const { return records_ + record * layout_.kept; }
-  float* CopyAt(int64_t record) const { return copies_ + record * layout_.kept; }
+  float* RecordAt(int64_t record) const { return records_ + record * layout_.record; }
+  float* CopyAt(int64_t record) const { return copies_ + record * layout_.record; }
   float* LocalOf(const Worker& worker) const {
     return locals_ + worker.number * layout_.floats_per_worker();
   }
   float* OwnCopyOf(const Worker& worker) const {
-    return LocalOf(worker) + layout_.floats_per_worker() - layout_.kept;
+    return LocalOf(worker) + layout_.floats_per_worker() - layout_.record;
+  }
+  ApartBases BasesOf(const Worker& worker, float* record) const {
+    float* const local = LocalOf(worker);
+    float* const ends = layout_.has_ends ? record + layout_.operands : local + layout_.one_half;
+    return {local, ends, record};
   }
 
   // Columns of a state in the caller's memory: of every row a piece, or rows.
