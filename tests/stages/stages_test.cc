@@ -23,10 +23,8 @@ namespace {
 class StageTest : public testing::TestWithParam<std::tuple<kda_isa, Regime>> {
  protected:
   void SetUp() override {
-    const kda_isa isa = std::get<0>(GetParam());
-    if (!core::IsaAvailable(isa)) {
-      GTEST_SKIP() << "this machine (or KDA_MAX_ISA) has no " << kda_isa_name(isa);
-    }
+    const std::string why_not = test::WhyNotWithoutTiles(std::get<0>(GetParam()));
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
   }
   const Kernels& kernels() const { return *core::Isas().Find(std::get<0>(GetParam()))->kernels; }
   Regime regime() const { return std::get<1>(GetParam()); }

@@ -24,10 +24,9 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 class VecTest : public testing::TestWithParam<kda_isa> {
  protected:
   void SetUp() override {
+    const std::string why_not = test::WhyNotWithoutTiles(GetParam());
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
     const char* const name = kda_isa_name(GetParam());
-    if (!core::IsaAvailable(GetParam())) {
-      GTEST_SKIP() << "this machine (or KDA_MAX_ISA) has no " << name;
-    }
     if (PrimitivesFor(name) == nullptr) GTEST_SKIP() << name << " has another's vector layer";
   }
   const Primitives& Table() const { return *PrimitivesFor(kda_isa_name(GetParam())); }

@@ -19,12 +19,16 @@ inline std::vector<kda_isa> IsasOfBuild() {
   return isas;
 }
 
+// Why no kernel of `isa` that needs no tile registers can be run here; empty: one can.
+inline std::string WhyNotWithoutTiles(kda_isa isa) {
+  if (core::IsaAvailable(isa)) return "";
+  return std::string("this machine (or KDA_MAX_ISA) has no ") + kda_isa_name(isa);
+}
+
 // Why not every plan can be made, or every kernel run, with `isa` here; empty: all can. Asks the
 // system for the tile registers.
 inline std::string WhyNot(kda_isa isa) {
-  if (!core::IsaAvailable(isa)) {
-    return std::string("this machine (or KDA_MAX_ISA) has no ") + kda_isa_name(isa);
-  }
+  if (!core::IsaAvailable(isa)) return WhyNotWithoutTiles(isa);
   if ((core::Isas().Find(isa)->needs & core::kAmxTile) != 0 && !core::AskForTiles()) {
     return "the system refuses this process the tile registers";
   }
