@@ -54,6 +54,23 @@ struct Ready {
   bool copied = false;  // past the caches, for others than the worker whose record it is
 };
 
+#if defined(__x86_64__)
+constexpr bool kCanStream = true;
+// To memory, past the caches: whole lines.
+void Stream(const float* from, int64_t count, float* to) {
+  constexpr int kLine = 16;
+  for (int64_t i = 0; i < count; i += kLine) {
+    __m128 line[4];
+    for (int n = 0; n < 4; ++n) line[n] = _mm_load_ps(from + i + 4 * n);
+    for (int n = 0; n < 4; ++n) _mm_stream_ps(to + i + 4 * n, line[n]);
+  }
+  _mm_sfence();  // before it is said to be there
+}
+#else
+constexpr bool kCanStream = false;
+void Stream(const float*, int64_t, float*) {}
+#endif
+
 // Everything that the workers of a run share, in the workspace.
 struct Layout {
   explicit Layout(const kda_plan& plan)
@@ -89,7 +106,8 @@ struct Layout {
   // One after the other: one_half, own_ends, what a checkpoint needs, a copy of another's record.
   int64_t floats_per_worker() const { return one_half + own_ends + end + state + record; }
   int64_t floats(int64_t workers) const {
-    return shared_floats() + workers * floats_per_worker() + pairs * state + 2 * records * record;
+    return shared_floats() + workers * floats_per_worker() + pairs * state +
+           (kCanStream ? 2 : 1) * records * record;
   }
 
  private:
@@ -110,23 +128,6 @@ void Wait(int waits) {
   for (int i = 0; i < 4; ++i) __builtin_ia32_pause();
 #endif
 }
-
-#if defined(__x86_64__)
-constexpr bool kCanStream = true;
-// To memory, past the caches: whole lines.
-void Stream(const float* from, int64_t count, float* to) {
-  constexpr int kLine = 16;
-  for (int64_t i = 0; i < count; i += kLine) {
-    __m128 line[4];
-    for (int n = 0; n < 4; ++n) line[n] = _mm_load_ps(from + i + 4 * n);
-    for (int n = 0; n < 4; ++n) _mm_stream_ps(to + i + 4 * n, line[n]);
-  }
-  _mm_sfence();  // before it is said to be there
-}
-#else
-constexpr bool kCanStream = false;
-void Stream(const float*, int64_t, float*) {}
-#endif
 
 // How long a line takes that another core has written: one after the other, of the diagonal of `aqk`,
 // in an order that nothing fetches ahead.
