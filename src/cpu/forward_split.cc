@@ -40,7 +40,7 @@ constexpr int64_t kRecordsPerProbe = 8;  // of other workers, of which one is me
 struct alignas(64) Pair {
   std::atomic<int64_t> taken{0};    // chunks whose first half someone has begun
   std::atomic<int32_t> workers{0};  // that have made it theirs
-  std::atomic<bool> far{false};     // these have caches far from each other
+  std::atomic<bool> far{false};     // their caches from each other, as one of them measured last
 };
 // A part of V of a pair: its second half.
 struct alignas(64) Part {
@@ -129,7 +129,7 @@ void Wait(int waits) {
 #endif
 }
 
-// How long a line takes that another core has written: one after the other, of the diagonal of `aqk`,
+// How long a line takes that another core has written: one after the other, of diagonal blocks of `aqk`,
 // in an order that nothing fetches ahead.
 double NanosecondsPerLine(const float* aqk) {
   static std::atomic<uint32_t> nothing{0};  // unknown to the compiler
@@ -382,7 +382,7 @@ class Split {
     return own;
   }
 
-  // Stages inter_chunk and output of a chunk, of a part of V. Memory is asked for what Prepare reads of
+  // The second half of a chunk, of a part of V. Memory is asked for what Prepare reads of
   // the worker's next chunk, if it was not yet.
   void Recur(int64_t part, int64_t chunk, Worker* worker) const {
     const int64_t pair = part / plan_.column_parts, first = part % plan_.column_parts * width_;

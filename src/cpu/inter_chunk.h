@@ -233,7 +233,7 @@ struct AdvanceBody {
   }
 };
 
-// The state after the chunk's first `rows` rows, those of DecayToEnd; `out` may be `in`.
+// The state after the chunk's first `rows` rows, those of DecayToEnd; `next` may be `now`.
 template <class V>
 void AdvanceState(const HeadChunk& in, const ChunkBuffers& buf, int rows, ConstState now,
                   State next) {
