@@ -88,15 +88,17 @@ int64_t FloatsOf(const BufferRow& row, const ChunkDims& dims) {
          row.fixed_half_kv * (dims.ldk * dims.ldv / 2) + row.fixed;
 }
 
-int64_t FloatsOf(Which which, const ChunkDims& dims) {
+namespace {
+
+// Of the rows that `which` includes and `of` picks.
+template <class Of>
+int64_t FloatsOfRows(Which which, const ChunkDims& dims, const Of& of) {
   int64_t floats = 0;
   for (const BufferRow& row : kBufferTable) {
-    if (Includes(which, row)) floats += FloatsOf(row, dims);
+    if (Includes(which, row) && of(row)) floats += FloatsOf(row, dims);
   }
   return floats;
 }
-
-namespace {
 
 // kg is in kh's place unless it has one of its own; apart, kh is not to be written.
 bool HasKg(Which which) { return which != Which::kFused; }
@@ -108,16 +110,11 @@ bool IsOfEnd(const BufferRow& row) {
   return row.apart == Apart::kOperands && row.written_by == kInterChunk;
 }
 
-template <class Of>
-int64_t FloatsOfRows(Which which, const ChunkDims& dims, const Of& of) {
-  int64_t floats = 0;
-  for (const BufferRow& row : kBufferTable) {
-    if (Includes(which, row) && of(row)) floats += FloatsOf(row, dims);
-  }
-  return floats;
-}
-
 }  // namespace
+
+int64_t FloatsOf(Which which, const ChunkDims& dims) {
+  return FloatsOfRows(which, dims, [](const BufferRow&) { return true; });
+}
 
 int64_t FloatsApart(Which which, const ChunkDims& dims, Apart apart) {
   const auto is_of = [apart](const BufferRow& row) { return row.apart == apart; };

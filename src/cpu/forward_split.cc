@@ -1,9 +1,8 @@
 // fuse on, and threads that whole heads would leave idle: gate_cumsum, intra_chunk and what of
 // inter_chunk does not depend on V are one half of a chunk's work, in any order; the rest of
 // inter_chunk and output are the other, of a part of V at a time, since no column of the state, of
-// v_new or of o depends on another, and of one chunk after the other. A thread takes what there is of
-// either. The same kernels on the same operands as in one
-// pass, hence the same bits.
+// v_new or of o depends on another, and of one chunk after the other. A thread takes what there is
+// of either. The same kernels on the same operands as in one pass, hence the same bits.
 #include <sched.h>
 
 #if defined(__x86_64__)

@@ -15,11 +15,12 @@ int64_t WidthOf(const core::Problem& problem, int64_t parts);
 
 // Parts of V; 0: they would save little, or cannot be.
 int64_t SplitParts(const kda_plan& plan);
+// As many as find something to do in plan.column_parts parts.
+int64_t SplitWorkers(const kda_plan& plan);
+
 // Time for a cache line that another core has written from which its cache is far (forward_split.cc):
 // 40 to 50 ns where cores share an L3 cache, 190 where not (Zen 5). Tests set it.
 extern double far_nanoseconds;
-// As many as find something to do in plan.column_parts parts.
-int64_t SplitWorkers(const kda_plan& plan);
 
 }  // namespace kda::cpu
 

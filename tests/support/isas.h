@@ -28,7 +28,8 @@ inline std::string WhyNotWithoutTiles(kda_isa isa) {
 // Why not every plan can be made, or every kernel run, with `isa` here; empty: all can. Asks the
 // system for the tile registers.
 inline std::string WhyNot(kda_isa isa) {
-  if (!core::IsaAvailable(isa)) return WhyNotWithoutTiles(isa);
+  std::string why_not = WhyNotWithoutTiles(isa);
+  if (!why_not.empty()) return why_not;
   if ((core::Isas().Find(isa)->needs & core::kAmxTile) != 0 && !core::AskForTiles()) {
     return "the system refuses this process the tile registers";
   }
