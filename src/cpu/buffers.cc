@@ -110,6 +110,18 @@ bool IsOfEnd(const BufferRow& row) {
   return row.apart == Apart::kOperands && row.written_by == kInterChunk;
 }
 
+// Each of the rows that `which` includes at the base that `base_of` has for it, which moves on to
+// the next; nullptr: the row stays where it is.
+template <class BaseOf>
+void LayOutRows(Which which, const ChunkDims& dims, ChunkBuffers* buffers, const BaseOf& base_of) {
+  for (const BufferRow& row : kBufferTable) {
+    float** const base = Includes(which, row) ? base_of(row) : nullptr;
+    if (base == nullptr) continue;
+    buffers->*row.member = *base;
+    *base += FloatsOf(row, dims);
+  }
+}
+
 }  // namespace
 
 int64_t FloatsOf(Which which, const ChunkDims& dims) {
@@ -124,14 +136,12 @@ int64_t FloatsApart(Which which, const ChunkDims& dims, Apart apart) {
 void LayOutApart(Which which, const ChunkDims& dims, ApartBases bases, ChunkBuffers* buffers) {
   buffers->ldk = static_cast<int>(dims.ldk);
   buffers->ldv = static_cast<int>(dims.ldv);
-  for (const BufferRow& row : kBufferTable) {
-    if (!Includes(which, row)) continue;
-    float** const base = row.apart == Apart::kOperands ? &bases.operands
-                         : row.apart == Apart::kEnds   ? &bases.ends
-                                                       : &bases.one_half;
-    buffers->*row.member = *base;
-    *base += FloatsOf(row, dims);
-  }
+  const auto base_of = [&bases](const BufferRow& row) {
+    return row.apart == Apart::kOperands ? &bases.operands
+           : row.apart == Apart::kEnds   ? &bases.ends
+                                         : &bases.one_half;
+  };
+  LayOutRows(which, dims, buffers, base_of);
   if (!HasKg(which)) buffers->kg = bases.operands;
 }
 
@@ -140,11 +150,8 @@ int64_t EndFloats(Which which, const ChunkDims& dims) {
 }
 
 void LayOutEnd(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers) {
-  for (const BufferRow& row : kBufferTable) {
-    if (!Includes(which, row) || !IsOfEnd(row)) continue;
-    buffers->*row.member = base;
-    base += FloatsOf(row, dims);
-  }
+  const auto base_of = [&base](const BufferRow& row) { return IsOfEnd(row) ? &base : nullptr; };
+  LayOutRows(which, dims, buffers, base_of);
   if (!HasKg(which)) buffers->kg = base;
 }
 
@@ -152,11 +159,7 @@ void LayOut(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffe
   buffers->kg = nullptr;
   buffers->ldk = static_cast<int>(dims.ldk);
   buffers->ldv = static_cast<int>(dims.ldv);
-  for (const BufferRow& row : kBufferTable) {
-    if (!Includes(which, row)) continue;
-    buffers->*row.member = base;
-    base += FloatsOf(row, dims);
-  }
+  LayOutRows(which, dims, buffers, [&base](const BufferRow&) { return &base; });
   if (buffers->kg == nullptr) buffers->kg = buffers->kh;  // kh is done with when kg begins
 }
 

@@ -40,8 +40,8 @@ struct GateParams {
   const float* dt_bias;  // [K], nullptr: 0
 };
 
-// What is wanted after a chunk: the rows of the next one, which may be another head's with a state of
-// its own. For prefetching only: what is nullptr is not asked for.
+// What is wanted after a chunk: the rows of the next one, which may be another head's with a state
+// of its own. For prefetching only: what is nullptr is not asked for.
 struct Upcoming {
   int rows = 0;    // of q, k and g; 0: not known
   int v_rows = 0;  // of v, which may be another chunk's
@@ -108,7 +108,7 @@ struct ChunkBuffers {
   float* v_split = nullptr;  // [2, 32, V] pairs of rows of v_new; rows that do not exist are zeros
   float* solve_scratch = nullptr;  // solver neumann64: 2 [64, 64] and [64, max(K, V)]
   // inter_chunk
-  float* kg = nullptr;  // [64, K] k e^(G[last] - G), over kh where that is fp32
+  float* kg = nullptr;  // [64, K] k e^(G[last] - G); one pass of fp32 has it over kh
   // [2, K] e^G[last], the state's own decay, as a sum of two (ExpSplit): high parts, then low parts
   float* state_decay = nullptr;
   float* v_new = nullptr;    // [64, V]

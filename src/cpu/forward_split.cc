@@ -24,16 +24,12 @@ namespace kda::cpu {
 namespace {
 
 // Chunks that a thread has prepared and not all parts are done with: one waits while the next is
-// being made. T = 8192, H = 1, 2 threads, Zen 5, bf16 products, cores that share an L3 cache: 2.6 ms
-// with 1, 2, 3 and 8, and 4.76 in one pass. (What one leaves has 100 kB.)
+// being made. T = 8192, H = 1, 2 threads, Zen 5, bf16 products, cores that share an L3 cache:
+// 2.6 ms with 1, 2, 3 and 8, and 4.76 in one pass. (What one leaves has 100 kB.)
 constexpr int64_t kRecords = 2;
 
-// Cores with an L3 cache each are far from each other: what one has read the other writes anew only
-// when it is gone there, 7 ns a line, and what one has written is read from the other's cache. A
-// record's operands go through memory then, past the caches: 1.5 us more than a copy between
-// neighbours takes, and no less between strangers. Same problem, ms: neighbours 2.51 without and 2.81
-// with such copies, strangers 4.29 and 3.12, and 4.7 in one pass.
-constexpr int64_t kRecordsPerProbe = 8;  // of other workers, of which one is measured
+// Of those of other workers that one takes, how many there are to one that it measures (RecordOf).
+constexpr int64_t kRecordsPerProbe = 8;
 
 // What the workers of a run tell each other of a pair.
 struct alignas(64) Pair {
@@ -53,6 +49,11 @@ struct Ready {
   bool copied = false;  // past the caches, for others than the worker whose record it is
 };
 
+// Cores with an L3 cache each are far from each other: what one has read the other writes anew only
+// when it is gone there, 7 ns a line, and what one has written is read from the other's cache. A
+// record's operands go through memory then, past the caches: 1.5 us more than a copy between
+// neighbours takes, and no less between strangers. Problem as above, ms: neighbours 2.51 without
+// and 2.81 with such copies, strangers 4.29 and 3.12, and 4.7 in one pass.
 #if defined(__x86_64__)
 constexpr bool kCanStream = true;
 // To memory, past the caches: whole lines.
@@ -86,26 +87,29 @@ struct Layout {
     end = EndFloats(which, dims);
     has_ends = !plan.checkpoints.empty();
     record = operands + (has_ends ? ends : 0);
-    own_ends = has_ends ? 0 : ends;
+    at_ends = one_half;
+    at_checkpoint = at_ends + (has_ends ? 0 : ends);
+    at_copy = at_checkpoint + end + state;
+    floats_per_worker = at_copy + record;
   }
 
   int64_t pairs, parts;  // parts of all pairs
   int64_t records;       // of all workers
   int64_t ring;          // places for a pair's chunks that are ready, of which there are no more
   int64_t state, one_half, operands, end;
-  bool has_ends;     // a record has, for checkpoints; else a worker has them
-  int64_t own_ends;  // of a worker
+  bool has_ends;  // a record has, for checkpoints; else a worker has them
   int64_t record;
+  // Of a worker, after its one_half: its ends, what a checkpoint needs, a copy of another's record.
+  int64_t at_ends, at_checkpoint, at_copy;
+  int64_t floats_per_worker;
 
   int64_t shared_floats() const {
     const int64_t bytes = pairs * SizeOf<Pair>() + parts * SizeOf<Part>() +
                           core::CeilDiv(pairs * ring * SizeOf<Ready>(), kAlign) * kAlign;
     return bytes / SizeOf<float>();
   }
-  // One after the other: one_half, own_ends, what a checkpoint needs, a copy of another's record.
-  int64_t floats_per_worker() const { return one_half + own_ends + end + state + record; }
   int64_t floats(int64_t workers) const {
-    return shared_floats() + workers * floats_per_worker() + pairs * state +
+    return shared_floats() + workers * floats_per_worker + pairs * state +
            (kCanStream ? 2 : 1) * records * record;
   }
 
@@ -128,20 +132,22 @@ void Wait(int waits) {
 #endif
 }
 
-// How long a line takes that another core has written: one after the other, of diagonal blocks of `aqk`,
-// in an order that nothing fetches ahead.
+// How long a line takes that another core has written: one after the other, of diagonal blocks of
+// `aqk`, in an order that nothing fetches ahead. What reading the clock takes, a system call on some
+// machines, is left out.
 double NanosecondsPerLine(const float* aqk) {
   static std::atomic<uint32_t> nothing{0};  // unknown to the compiler
   const uint32_t mask = nothing.load(std::memory_order_relaxed);
   constexpr std::array<int64_t, 8> kRows = {37, 5, 51, 60, 18, 29, 44, 11};
-  const auto start = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  const auto before = Clock::now(), start = Clock::now();
   int64_t zero = 0;
   for (const int64_t i : kRows) {
     uint32_t bits;
     std::memcpy(&bits, aqk + i * kChunkRows + i / kBlockRows * kBlockRows + zero, sizeof(bits));
     zero = bits & mask;
   }
-  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double, std::nano> took = (Clock::now() - start) - (start - before);
   return (took.count() + static_cast<double>(zero)) / kRows.size();
 }
 
@@ -157,7 +163,7 @@ class Split {
         parts_(reinterpret_cast<Part*>(pairs_ + layout_.pairs)),
         ready_(reinterpret_cast<Ready*>(parts_ + layout_.parts)),
         locals_(workspace + layout_.shared_floats()),
-        states_(locals_ + plan_.workers * layout_.floats_per_worker()),
+        states_(locals_ + plan_.workers * layout_.floats_per_worker),
         records_(states_ + layout_.pairs * layout_.state),
         copies_(records_ + layout_.records * layout_.record) {
     for (int64_t i = 0; i < layout_.pairs; ++i) new (pairs_ + i) Pair;
@@ -221,8 +227,8 @@ class Split {
     return ChunksOf(pair) - pairs_[pair].taken.load(std::memory_order_relaxed);
   }
 
-  // Puts the worker at the pair with the fewest, of those the one that has most left, and at a part of
-  // it. What is not done of the parts of the pair before, RunParts finds.
+  // Puts the worker at the pair with the fewest, of those the one that has most left, and at a part
+  // of it. What is not done of the parts of the pair before, RunParts finds.
   void Join(Worker* worker) const {
     int64_t best = -1;
     int32_t fewest = 0;
@@ -242,8 +248,8 @@ class Split {
     worker->part = best * plan_.column_parts + fewest % plan_.column_parts;
   }
 
-  // The second half of what is ready of a part that nobody has: the worker's, one of its pair or any.
-  // All parts of a pair that is this worker's alone.
+  // The second half of what is ready of a part that nobody has: the worker's, one of its pair or
+  // any. All parts of a pair that is this worker's alone.
   bool RunParts(Worker* worker) const {
     const int64_t parts = plan_.column_parts, pair = worker->pair;
     const int64_t first = std::max<int64_t>(pair, 0) * parts;
@@ -281,8 +287,8 @@ class Split {
   }
 
   // A chunk for its first half, of `pair` or of any. That its place in the ring is free is known to
-  // the worker that saw the chunk there before done with; the exchanges, each of which passes on what
-  // was known to those before, tell this one.
+  // the worker that saw the chunk there before done with; the exchanges, each of which passes on
+  // what was known to those before, tell this one.
   Chunk Take(int64_t pair) const {
     if (pair < 0) return kNone;
     Pair& one = pairs_[pair];
@@ -434,7 +440,7 @@ class Split {
       run_.kernels.delta_rule(view, buffers, now, run_.solver());
       run_.kernels.output(view, buffers, now);
       ForEachCheckpoint(plan_, s, token, view.rows, &checkpoint, [&](int64_t row, int rows) {
-        float* const room = LocalOf(*worker) + layout_.one_half + layout_.own_ends;
+        float* const room = LocalOf(*worker) + layout_.at_checkpoint;
         ChunkBuffers of_checkpoint = buffers;
         LayOutEnd(run_.kernels.buffers, dims_, room, &of_checkpoint);
         const State at = {room + layout_.end, own.ld};
@@ -465,14 +471,12 @@ class Split {
   float* RecordAt(int64_t record) const { return records_ + record * layout_.record; }
   float* CopyAt(int64_t record) const { return copies_ + record * layout_.record; }
   float* LocalOf(const Worker& worker) const {
-    return locals_ + worker.number * layout_.floats_per_worker();
+    return locals_ + worker.number * layout_.floats_per_worker;
   }
-  float* OwnCopyOf(const Worker& worker) const {
-    return LocalOf(worker) + layout_.floats_per_worker() - layout_.record;
-  }
+  float* OwnCopyOf(const Worker& worker) const { return LocalOf(worker) + layout_.at_copy; }
   ApartBases BasesOf(const Worker& worker, float* record) const {
     float* const local = LocalOf(worker);
-    float* const ends = layout_.has_ends ? record + layout_.operands : local + layout_.one_half;
+    float* const ends = layout_.has_ends ? record + layout_.operands : local + layout_.at_ends;
     return {local, ends, record};
   }
 

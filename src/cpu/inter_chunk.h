@@ -2,11 +2,11 @@
 //
 //   v_new = (I + L)^-1 beta (v - (k e^G) S)            [64, V]  (DeltaRule; one solve of V columns)
 //         = u - w S                                             (DeltaRuleUW; the four-stage form)
-//   S    <- e^G[last] S + kg^T v_new,  kg[j] = k[j] e^(G[last] - G[j])          (DecayToEnd, which
-//                                                            does not depend on V, and AdvanceState)
+//   S    <- e^G[last] S + kg^T v_new,  kg[j] = k[j] e^(G[last] - G[j])     (DecayToEnd, without V;
+//                                                                         AdvanceState)
 //
-// fp32 throughout, but for the operands of (k e^G) S where products take bf16, and for those of sums
-// over tokens where these are split (kSplitProducts). Stage output reads S between the two.
+// fp32 throughout, but for the operands of (k e^G) S where products take bf16, and for those of
+// sums over tokens where these are split (kSplitProducts). Stage output reads S between the two.
 #ifndef KDA_CPU_INTER_CHUNK_H_
 #define KDA_CPU_INTER_CHUNK_H_
 
