@@ -59,8 +59,8 @@ const char kFooter[] =
     "is one for its dtypes of g and beta:\n"
     "  kda verify --heads 8 --seqlen 130 --save-input in.safetensors";
 
-// Options of kda run and kda verify that TPU programs take one value of: not in the help, refused by
-// name.
+// Options of kda run and kda verify that TPU programs take one value of: not in
+// the help, refused by name.
 constexpr const char* kHidden[] = {"--dtype",     "--dim-k",        "--dim-v", "--group",
                                    "--out-dtype", "--state-layout", "--decode"};
 

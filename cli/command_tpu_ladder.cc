@@ -217,7 +217,7 @@ int Ladder(const LadderFlags& flags, const Context& context) {
   return Failures(rows) > 0 ? kExitFailed : 0;
 }
 
-// --- Bars -------------------------------------------------------------------------------------------
+// --- Bars ----------------------------------------------------------------------------------------
 
 struct Bar {
   const char* name;
@@ -230,7 +230,8 @@ struct Bar {
 };
 
 constexpr char kBarsTarget[] = "v6e";
-// The libtpu that compiled Bar::published for its prediction, and the programs that others measured.
+// The libtpu that compiled Bar::published for its prediction, and the
+// programs that others measured.
 constexpr char kPublishedCompiler[] = "libtpu 0.0.42";
 
 // docs/tpu.md says whose kernels these are.

@@ -78,7 +78,7 @@ struct Point {
   double ratio() const { return prediction.wall_ms / measured.ms; }
 };
 
-// --- Points ------------------------------------------------------------------------------------------
+// --- Points --------------------------------------------------------------------------------------
 
 std::string NameOf(const tpu::MeasuredPoint& point) {
   return fmt::format("{}x{}", point.tokens, point.batch);
@@ -125,7 +125,7 @@ std::vector<Point> PointsOf(const ValidateFlags& flags) {
   return points;
 }
 
-// --- Predicting --------------------------------------------------------------------------------------
+// --- Predicting ----------------------------------------------------------------------------------
 
 // Whether `folder` holds the schedule of this very program for this target.
 bool IsKept(const std::string& folder, const tpu::CompileRequest& request) {
@@ -241,7 +241,7 @@ void PredictPoints(const ValidateFlags& flags, std::vector<Point>* points) {
   }
 }
 
-// --- Results -----------------------------------------------------------------------------------------
+// --- Results -------------------------------------------------------------------------------------
 
 struct RungErrors {
   const char* rung;

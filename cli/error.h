@@ -42,8 +42,8 @@ inline std::string OneLine(std::string text) {
   return text;
 }
 
-// The library's words begin with the name of its argument; where that is an option of these commands,
-// with the option's: "--lower-bound: ..".
+// The library's words begin with the name of its argument; where that is an option of these
+// commands, with the option's: "--lower-bound: ..".
 inline std::string WithOption(const Status& status) {
   for (const char* name : {"backend", "isa", "solver", "threads", "scale", "lower_bound", "mode",
                            "gate", "state_order", "checkpoint_every"}) {

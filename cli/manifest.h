@@ -31,7 +31,8 @@ const CpuInfo& ReadCpuInfo();
 // switches and threads.
 Json Manifest(const Context& context);
 
-// What a plan runs: backend, isa, solver, threads, switches, fallback, and the one-line description.
+// What a plan runs: backend, isa, solver, threads, switches, fallback, and
+// the one-line description.
 Json RanJson(const Plan& plan);
 std::string IsaRan(const Json& ran);  // "-" for the reference backend: the recurrence in fp64
 

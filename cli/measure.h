@@ -49,8 +49,8 @@ struct Measurement {
 // Inputs, outputs and workspace for the largest problem of a workload, shared by all of them.
 class Bench {
  public:
-  // Throws Error where an implementation cannot run a batch, before any input is made, and where the
-  // memory is not there.
+  // Throws Error where an implementation cannot run a batch, before any input is made, and
+  // where the memory is not there.
   Bench(const GeneratorFlags& generator, const MeasureFlags& flags, int64_t heads,
         const std::vector<Batch>& batches, kda_mode mode, const std::vector<Implementation>& which,
         Progress* progress);

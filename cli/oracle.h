@@ -1,4 +1,5 @@
-// Verification against the oracle: the recurrence in fp64 (backend `reference`), fed the same bytes.
+// Verification against the oracle: the recurrence in fp64 (backend
+// `reference`), fed the same bytes.
 #ifndef KDA_CLI_ORACLE_H_
 #define KDA_CLI_ORACLE_H_
 

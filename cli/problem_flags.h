@@ -47,8 +47,8 @@ void FillDefaults(const std::string& gate, ProblemFlags* flags);
 // The same for inputs made here, and what of it the generator needs.
 void FillGenerator(ProblemFlags* flags, GeneratorFlags* generator);
 
-// The input to check: the file, where one is named, or `batch` of `heads` as the generator makes it. Fills
-// the flags that are open, from the file or by default.
+// The input to check: the file, where one is named, or `batch` of `heads` as the generator makes
+// it. Fills the flags that are open, from the file or by default.
 InputFile FileOrGenerated(const std::string& path, const Batch& batch, int64_t heads,
                           GeneratorFlags* generator, ProblemFlags* flags, FromFile* from,
                           Progress* progress = nullptr);

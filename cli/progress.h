@@ -15,8 +15,8 @@
 namespace kda::cli {
 
 // Made when the command starts: its clock starts then. The first line comes after two seconds even
-// where the step at hand takes longer (a thread sleeps until then, and ends); further ones come when
-// a step says something.
+// where the step at hand takes longer (a thread sleeps until then, and ends); further ones come
+// when a step says something.
 class Progress {
  public:
   explicit Progress(std::string task);

@@ -33,8 +33,8 @@ double GeometricMean(const std::vector<double>& values);
 
 // Gives each thread of this process its own processor, those of other physical cores first, so that
 // the scheduler moves none during a measurement. Returns false, changing nothing, where there are
-// more threads than processors. Call when the library's threads exist. `idle`: a thread that computes
-// nothing and is left where it is; 0: none.
+// more threads than processors. Call when the library's threads exist. `idle`: a thread that
+// computes nothing and is left where it is; 0: none.
 bool PinThreads(pid_t idle);
 
 int64_t AvailableMemory();  // bytes that can be allocated without swapping; 0: unknown

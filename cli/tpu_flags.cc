@@ -108,7 +108,8 @@ void CheckGate(const TpuFlags& flags) {
   }
 }
 
-// What src/tpu calls an argument and what the options do. `shape`: eval may take it from a file's tensors.
+// What src/tpu calls an argument and what the options do. `shape`: eval may take
+// it from a file's tensors.
 struct ArgumentOption {
   const char *argument, *option;
   bool shape;

@@ -67,10 +67,12 @@ void WithProgress(const std::function<void()>& show, const std::function<void()>
 tpu::Report PredictWithProgress(const tpu::BuiltProgram& program, const TpuFlags& flags,
                                 const std::string& task);
 
-// Throws Error, before anything is computed, where a file cannot be written. Empty: none is asked for.
+// Throws Error, before anything is computed, where a file cannot be written.
+// Empty: none is asked for.
 void CheckWritable(const std::string& option, const std::string& path);
 
-// Makes a folder where there is none; throws Error where it cannot, or nothing can be written there.
+// Makes a folder where there is none; throws Error where it cannot, or
+// nothing can be written there.
 void CheckFolder(const std::string& option, const std::string& path);
 
 // What was asked for, for the manifest's reader.

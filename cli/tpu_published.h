@@ -1,5 +1,5 @@
-// Times of others on a real TPU v6e, to stand beside predicted ones. Wall times of a call, the host's
-// share of about 0.12 ms included; bounded gate.
+// Times of others on a real TPU v6e, to stand beside predicted ones. Wall times of a call, the
+// host's share of about 0.12 ms included; bounded gate.
 #ifndef KDA_CLI_TPU_PUBLISHED_H_
 #define KDA_CLI_TPU_PUBLISHED_H_
 

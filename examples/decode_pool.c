@@ -1,5 +1,5 @@
-/* Serving: decode for running sequences, their states in a pool of slots: one token for each, then a
- * window of drafted tokens (speculative decoding), of which some are accepted.
+/* Serving: decode for running sequences, their states in a pool of slots: one token for each, then
+ * a window of drafted tokens (speculative decoding), of which some are accepted.
  *
  * A server keeps one state per sequence in a pool; at each step a batch of sequences, in any order,
  * gets a token. Slot -1 stands for a place in the batch that nobody uses.

@@ -1,5 +1,6 @@
 // Problems and options with fields overwritten: kda_plan_create refuses or takes them. A refusal
-// names an argument; what is taken is small enough to be made, and its queries work. Nothing is run.
+// names an argument; what is taken is small enough to be made, and its
+// queries work. Nothing is run.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdint>

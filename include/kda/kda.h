@@ -9,8 +9,8 @@
  * Use: fill a kda_problem (shapes, dtypes, gate), make a kda_plan of it once, run the plan on
  * pointers as often as wanted, from any number of threads.
  *
- * Versioning: every struct handed to a function starts with its size (`struct_size`, set by the *_init
- * functions below). A library newer than the caller takes the fields past that size as their
+ * Versioning: every struct handed to a function starts with its size (`struct_size`, set by the
+ * *_init functions below). A library newer than the caller takes the fields past that size as their
  * defaults (zero bytes); a library older than the caller refuses a struct whose unknown tail is not
  * zero. Fields are only ever added at the end. The structs inside them (kda_tensor, kda_index,
  * kda_executor) and kda_error stay as they are.
@@ -108,13 +108,13 @@ typedef enum kda_isa {
   KDA_ISA_BASELINE = 1, /* any x86-64 (SSE2) */
   KDA_ISA_AVX2 = 2,     /* AVX2 + FMA + F16C */
   KDA_ISA_AVX512 = 3,   /* AVX-512 F, BW, DQ, VL; fp32 products, as the two above */
-  /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded to bf16, with fp32 sums;
-   * anything else as KDA_ISA_AVX512 */
+  /* and BF16: prefill of bf16 q, k, v multiplies the state, q and k rounded to bf16, with fp32
+   * sums; anything else as KDA_ISA_AVX512 */
   KDA_ISA_AVX512_BF16 = 4,
-  /* and AMX-TILE, AMX-BF16: on tiles, sums over tokens in split bf16 too. Linux lends tile registers
-   * to a process that asks: the first plan that multiplies bf16 does, no other. Refused, AUTO takes
-   * another instruction set and kda_plan_describe() says so; forced, that plan fails with
-   * KDA_ERROR_UNAVAILABLE */
+  /* and AMX-TILE, AMX-BF16: on tiles, sums over tokens in split bf16 too. Linux lends tile
+   * registers to a process that asks: the first plan that multiplies bf16 does, no other. Refused,
+   * AUTO takes another instruction set and kda_plan_describe() says so; forced, that plan fails
+   * with KDA_ERROR_UNAVAILABLE */
   KDA_ISA_AMX = 5,
   KDA_ISA_NEON = 6 /* any aarch64; fp32 products */
 } kda_isa;         /* not in an order: kda_isa_row() has it */
@@ -196,9 +196,9 @@ typedef struct kda_problem {
   kda_tensor final_state;   /* [N or slots, HV, K, V]; absent: not computed. May be the same buffer
                                as initial_state (in place) when dtype, shape and strides agree */
   kda_index slots;          /* [N] slot of each sequence in the first dimension of initial_state and
-                               final_state. -1: the sequence is skipped: its rows of `o` become zero,
-                               no slot is touched. Any other value must be in range, and no slot may
-                               be written twice */
+                               final_state. -1: the sequence is skipped: its rows of `o` become
+                               zero, no slot is touched. Any other value must be in range, and no
+                               slot may be written twice */
   kda_index has_initial;    /* [N] 0: this sequence starts from zeros whatever its slot holds.
                                Absent: every sequence starts from initial_state */
 
@@ -244,9 +244,10 @@ typedef struct kda_options {
 /* ---- running ------------------------------------------------------------------------------ */
 
 /* Pointers in the shapes of the problem. Each must be a multiple of the size of its elements (else
- * KDA_ERROR_ALIGNMENT); more alignment is not needed. Those of absent tensors and of tensors without
- * an element are ignored. What is written (o, final_state, checkpoints, workspace) must not overlap anything else,
- * from its first byte to its last, gaps between strides included; final_state may be initial_state. */
+ * KDA_ERROR_ALIGNMENT); more alignment is not needed. Those of absent tensors and of tensors
+ * without an element are ignored. What is written (o, final_state, checkpoints, workspace) must not
+ * overlap anything else, from its first byte to its last, gaps between strides included;
+ * final_state may be initial_state. */
 typedef struct kda_args {
   size_t struct_size;
   const void *q, *k, *v, *g, *beta, *A_log, *dt_bias, *initial_state;
@@ -307,14 +308,15 @@ KDA_API const char *kda_dtype_name(int32_t dtype);     /* "f32", "bf16", .. NULL
 KDA_API const char *kda_isa_name(int32_t isa);         /* "auto", "baseline", "avx2", .. or NULL */
 KDA_API const char *kda_solver_name(int32_t solver);   /* "auto", "substitution", .. or NULL */
 KDA_API const char *kda_backend_name(int32_t backend); /* "auto", "cpu", "reference" or NULL */
-/* 1: the processor has it, the system saves its registers, and KDA_MAX_ISA does not rule it out. Asks
- * for nothing: whether the system lends KDA_ISA_AMX its tile registers, a plan that uses them shows. */
+/* 1: the processor has it, the system saves its registers, and KDA_MAX_ISA does not rule it out.
+ * Asks for nothing: whether the system lends KDA_ISA_AMX its tile registers, a plan that uses them
+ * shows. */
 KDA_API int32_t kda_isa_available(int32_t isa);
 
 /* Row `index` of the table of instruction sets, or NULL past its end. Those of one architecture are
  * together: first the one that all of its processors have, then in the order of KDA_ISA_AUTO, which
- * takes the last that is available (and fast there); KDA_MAX_ISA rules out the rows after the one it
- * names. Rows belong to the library, are static, and may be added anywhere. */
+ * takes the last that is available (and fast there); KDA_MAX_ISA rules out the rows after the one
+ * it names. Rows belong to the library, are static, and may be added anywhere. */
 typedef struct kda_isa_info {
   int32_t isa;              /* kda_isa */
   const char *name;         /* "avx2" */
@@ -323,8 +325,8 @@ typedef struct kda_isa_info {
 } kda_isa_info;
 KDA_API const kda_isa_info *kda_isa_row(int32_t index);
 
-/* Row `index` of the switch table, or NULL past its end. Rows belong to the library, are static, and
- * grow at their end only. */
+/* Row `index` of the switch table, or NULL past its end. Rows belong to the library, are static,
+ * and grow at their end only. */
 typedef struct kda_switch_info {
   uint32_t bit;
   const char *name;   /* "safe_gate" */

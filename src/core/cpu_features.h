@@ -24,8 +24,8 @@ inline constexpr uint64_t kAmxBf16 = 1 << 10;
 // against 256 GFLOP/s); on Intel it does half of them (110 against 220).
 inline constexpr uint64_t kFastBf16Dot = 1 << 11;
 
-// Linux lends the tile registers to a process that asks; from then on it refuses signal stacks too small
-// for them, so this is done for a plan that will use them (ChooseProducts). False: refused.
+// Linux lends the tile registers to a process that asks; from then on it refuses signal stacks too
+// small for them, so this is done for a plan that will use them (ChooseProducts). False: refused.
 bool AskForTiles();
 
 // Detected once; only what the operating system also saves.

@@ -106,9 +106,10 @@ struct kda_plan {
 namespace kda::core {
 
 // A backend: `multiplies_bf16` says whether products take bf16 operands, with the instruction set,
-// switches and solver that the plan has; `prepare` fills what is the backend's in the plan (CPU:), its
-// workers and workspace_size, gives up switches that would do nothing (adding the reason to *notes,
-// which end up in the description) and may throw std::bad_alloc; `run` neither throws nor allocates.
+// switches and solver that the plan has; `prepare` fills what is the backend's in the plan
+// (CPU:), its workers and workspace_size, gives up switches that would do nothing (adding the
+// reason to *notes, which end up in the description) and may throw std::bad_alloc; `run`
+// neither throws nor allocates.
 struct Backend {
   bool (*multiplies_bf16)(const kda_plan& plan);
   void (*prepare)(kda_plan* plan, std::string* notes);

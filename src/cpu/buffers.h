@@ -13,7 +13,8 @@ enum Stage : unsigned { kGateCumsum = 1, kIntraChunk = 2, kInterChunk = 4, kOutp
 // The forms that have a buffer.
 enum Use { kAlways, kFp32Operands, kBf16Operands, kSplitOperands, kStaged };
 
-// What the one pass in two halves (forward_split.cc) needs it for, of which the second has a part of V.
+// What the one pass in two halves (forward_split.cc) needs it for, of which
+// the second has a part of V.
 enum class Apart {
   kOneHalf,   // in one of them
   kEnds,      // in the first, and in the second where the state is wanted within the chunk
@@ -60,7 +61,8 @@ struct ApartBases {
   float *one_half, *ends, *operands;
 };
 void LayOutApart(Which which, const ChunkDims& dims, ApartBases bases, ChunkBuffers* buffers);
-// Another place for those operands that have other values where the state is wanted within the chunk.
+// Another place for those operands that have other values where the state
+// is wanted within the chunk.
 int64_t EndFloats(Which which, const ChunkDims& dims);
 void LayOutEnd(Which which, const ChunkDims& dims, float* base, ChunkBuffers* buffers);
 

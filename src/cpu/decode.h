@@ -19,7 +19,8 @@ namespace kda::cpu {
 // Rows of the state that are asked for ahead of their turn, the first of the next head's too, where
 // heads lie one behind the other: the processor's own prefetching begins anew with every page of 8
 // rows. Without those of the next head it takes 1.17 times as long (Zen 5); asking for
-// its whole state while this one's is written is slower too: memory turns between reading and writing.
+// its whole state while this one's is written is slower too: memory turns
+// between reading and writing.
 inline constexpr int kAheadRows = 16;
 inline constexpr int kCacheLine = 16;  // floats
 

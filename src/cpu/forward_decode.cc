@@ -1,4 +1,5 @@
-// Decode: every token of every sequence by the recurrence, one (sequence, some value heads) per task.
+// Decode: every token of every sequence by the recurrence, one (sequence,
+// some value heads) per task.
 #include <algorithm>
 #include <atomic>
 #include <new>
@@ -20,8 +21,8 @@ int64_t HeadsTogether(const kda_plan& plan) {
 constexpr int64_t kVectorFloats = sizeof(TokenVectors) / sizeof(float);
 int64_t HeadFloats(const kda_plan& plan) { return kVectorFloats + StateFloats(plan.problem); }
 
-// m calls of one token each, storing a bf16 state every time, would round it every time; a window of
-// m tokens gives the same bits.
+// m calls of one token each, storing a bf16 state every time, would round it every time; a window
+// of m tokens gives the same bits.
 bool RoundsEveryToken(const core::Problem& p) {
   const kda_tensor& kept = p.final_state.rank != 0   ? p.final_state
                            : p.checkpoints.rank != 0 ? p.checkpoints

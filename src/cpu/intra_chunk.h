@@ -107,8 +107,8 @@ void StorePair(const ChunkBuffers& buf, int i, int j, typename V::F qk, typename
   if (j < i) buf.l[i * kChunkRows + j] = buf.beta[i] * V::Sum(kk);
 }
 
-// The block on the diagonal, row by row: the keys before a row, each decayed to the one above it, take
-// the row's decay in passing.
+// The block on the diagonal, row by row: the keys before a row, each decayed to the one above it,
+// take the row's decay in passing.
 template <class V, bool kAsBf16>
 class DiagonalRows {
  public:

@@ -3,12 +3,12 @@
 //   Aqk[i, j] = sum_c q[i, c] k[j, c] e^(G[i, c] - G[j, c])               j <= i    [64, 64]
 //   L[i, j]   = beta[i] sum_c k[i, c] k[j, c] e^(G[i, c] - G[j, c])       j <  i    [64, 64]
 //
-// The safe-gate form of intra_chunk.h: off the diagonal of 16-row blocks its operands are rounded to
-// bf16, with the exponent split at the start m of the row block, (G[i] - m) and (m - G[j]), both <= 0
-// for any gate; on it keys are decayed token by token in fp32 (DiagonalRows). Keys are taken as sums of
-// two bf16, high and low: where keys are alike and gates slow, v_new of neighbouring tokens are large
-// and cancel, but not with errors that differ from key to key. (Errors of a row's own key or query
-// are one for the whole row.) Nothing looks at a later row.
+// The safe-gate form of intra_chunk.h: off the diagonal of 16-row blocks its operands are rounded
+// to bf16, with the exponent split at the start m of the row block, (G[i] - m) and (m - G[j]),
+// both <= 0 for any gate; on it keys are decayed token by token in fp32 (DiagonalRows). Keys are
+// taken as sums of two bf16, high and low: where keys are alike and gates slow, v_new of
+// neighbouring tokens are large and cancel, but not with errors that differ from key to key.
+// (Errors of a row's own key or query are one for the whole row.) Nothing looks at a later row.
 #ifndef KDA_CPU_INTRA_CHUNK_BF16_H_
 #define KDA_CPU_INTRA_CHUNK_BF16_H_
 

@@ -1,7 +1,7 @@
 // Asking memory for what is wanted later. Rows of one head lie H * K elements apart, which the
-// hardware's own prefetching does not follow, and where many requests are under way more are dropped
-// or waited for: they go one at a time, between the steps of products whose operands are in the
-// cache.
+// hardware's own prefetching does not follow, and where many requests are under way more
+// are dropped or waited for: they go one at a time, between the steps of products whose
+// operands are in the cache.
 #ifndef KDA_CPU_PREFETCH_H_
 #define KDA_CPU_PREFETCH_H_
 

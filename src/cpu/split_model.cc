@@ -12,15 +12,15 @@ namespace kda::cpu {
 
 namespace {
 
-// What a chunk of one head takes, in units of one pass with K = V = 128: the first half, a column of
-// the second, what each part of the second does anew, and a part of less than 32 columns besides,
-// which is half a tile of AVX-512's micro-kernels. Processor time on Zen 5, T = 8192, H = 1: first
-// half 0.37 with bf16 products and bounded gates, 0.3 with fp32 ones, up to 0.45 with softplus gates;
-// in all, one worker with 1, 2, 4 and 8 parts: 1.01 0.99 1.06 1.50 with bf16 products, 1.02 1.01 1.05
-// 1.43 with AVX-512, 1.01 1.02 1.02 1.06 with AVX2.
+// What a chunk of one head takes, in units of one pass with K = V = 128: the first half, a column
+// of the second, what each part of the second does anew, and a part of less than 32 columns
+// besides, which is half a tile of AVX-512's micro-kernels. Processor time on Zen 5, T = 8192,
+// H = 1: first half 0.37 with bf16 products and bounded gates, 0.3 with fp32 ones, up to 0.45 with
+// softplus gates; in all, one worker with 1, 2, 4 and 8 parts: 1.01 0.99 1.06 1.50 with bf16
+// products, 1.02 1.01 1.05 1.43 with AVX-512, 1.01 1.02 1.02 1.06 with AVX2.
 constexpr double kFirstHalf = 0.37, kColumn = 0.63 / 128, kPart = 0.01, kNarrowPart = 0.045;
-// Of the time of one pass, or of that with fewer parts. What the above leaves out, threads that wait
-// for each other and for each other's memory, must not eat up the gain.
+// Of the time of one pass, or of that with fewer parts. What the above leaves out, threads that
+// wait for each other and for each other's memory, must not eat up the gain.
 constexpr double kWorthwhile = 0.85, kMorePartsWorthwhile = 0.95;
 // Above, one pass leaves no thread idle for long.
 constexpr int64_t kMostPairsPerThread = 4;
@@ -62,7 +62,8 @@ double TimeOfOnePass(const kda_plan& plan, const Chunks& chunks) {
   return time;
 }
 
-// What a chunk of one head takes with `parts` parts of V, and of that what waits for the chunk before.
+// What a chunk of one head takes with `parts` parts of V, and of that what
+// waits for the chunk before.
 struct ChunkTime {
   ChunkTime(const core::Problem& p, int64_t parts) {
     const int64_t width = WidthOf(p, parts);

@@ -2,8 +2,8 @@
 //
 //   G[i] = g[0] + .. + g[i]      g: log-decay of a token      [rows, K]
 //
-// fp64. A decay e^(G[i] - G[j]) is formed from the gates between (DecayOver), not from G: -inf - -inf
-// is no number.
+// fp64. A decay e^(G[i] - G[j]) is formed from the gates between (DecayOver), not from G:
+// -inf - -inf is no number.
 #include <cmath>
 
 #include "reference/stages.h"

@@ -7,8 +7,8 @@
 //   kg[j]    = k[j] e^(G[last] - G[j])                                      [rows, K]
 //
 // fp64 (G: gate_cumsum; `scale` is applied to the output). The inverse is applied by forward
-// substitution, row by row. The kernels of src/cpu solve for v_new at once, of which u and w are the
-// parts without and with the state.
+// substitution, row by row. The kernels of src/cpu solve for v_new at once, of which u and w are
+// the parts without and with the state.
 #include "reference/stages.h"
 
 namespace kda::reference {

@@ -56,8 +56,8 @@ void L2Normalize(int64_t size, double* x) {
   for (int64_t i = 0; i < size; ++i) x[i] /= norm;
 }
 
-// Every test holds its results against this: AddressSanitizer at each access of its two loops over the
-// state would be a third of the time of all tests.
+// Every test holds its results against this: AddressSanitizer at each access of its two loops over
+// the state would be a third of the time of all tests.
 [[gnu::no_sanitize_address]] void Step(Dims dims, const Token& token, double scale, double* state,
                                        double* o) {
   double delta[kMaxDim];

@@ -1,7 +1,7 @@
 // One fp64 oracle per stage of the chunked form, for tests of the kernels' stages. Per head and
 // chunk of `rows` tokens; everything in fp64, matrices row-major. The equations are those of
-// docs/algorithm.md; each file opens with its own. g is the log-decay of a token (natural logarithm),
-// G its cumulative sum within the chunk, row i included:
+// docs/algorithm.md; each file opens with its own. g is the log-decay of a token (natural
+// logarithm), G its cumulative sum within the chunk, row i included:
 //
 //   G[i]     = g[0] + .. + g[i]                                                     [rows, K]
 //   Aqk[i,j] = sum_c q[i,c] k[j,c] e^(G[i,c] - G[j,c])            j <= i, else 0    [rows, rows]

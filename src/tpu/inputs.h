@@ -7,9 +7,10 @@
 
 namespace kda::tpu {
 
-// Checks cu_seqlens and the slots of a KDA module (mega.h, decode.h, ladder.h) against what these ask
-// for; its tokens and slots are those of the module's arrays. Throws ir::BuildError, one line with the
-// input, its value and what is allowed. Inputs that the module does not have are not looked at.
+// Checks cu_seqlens and the slots of a KDA module (mega.h, decode.h, ladder.h) against what
+// these ask for; its tokens and slots are those of the module's arrays. Throws
+// ir::BuildError, one line with the input, its value and what is allowed. Inputs that the
+// module does not have are not looked at.
 void CheckInputs(const hlo::Module& module, const hlo::Arrays& inputs);
 
 }  // namespace kda::tpu

@@ -1,6 +1,7 @@
-// How far the results of TPU programs may be off, as docs/numerics.md derives it: relative Frobenius error
-// against the fp64 recurrence, of o, states and checkpoints. `kda tpu eval` holds them to these, and the
-// tests (tests/support/tolerance.h), which know of inputs that cost more, to the same.
+// How far the results of TPU programs may be off, as docs/numerics.md derives it: relative
+// Frobenius error against the fp64 recurrence, of o, states and checkpoints.
+// `kda tpu eval` holds them to these, and the tests (tests/support/tolerance.h), which
+// know of inputs that cost more, to the same.
 #ifndef KDA_TPU_LIMITS_H_
 #define KDA_TPU_LIMITS_H_
 

@@ -5,10 +5,10 @@
 //   kernel        max(cycles / clock, steps * (step latency + bytes per step / kernel HBM))
 //   XLA operation max(cycles / clock, bytes / XLA HBM, rows gathered or scattered * row) + operation
 //   while loop    + iterations * iteration
-// An asynchronous copy between HBM and VMEM is taken to be hidden behind what runs meanwhile. A gather
-// that the compiler leaves to the SparseCore takes as long as one of the TensorCore's, one after
-// another, and counts where the TensorCore waits for it. The device's time is the sum; a measured wall
-// time has the host's on top.
+// An asynchronous copy between HBM and VMEM is taken to be hidden behind what runs meanwhile. A
+// gather that the compiler leaves to the SparseCore takes as long as one of the TensorCore's, one
+// after another, and counts where the TensorCore waits for it. The device's time is the sum; a
+// measured wall time has the host's on top.
 #ifndef KDA_TPU_PREDICT_H_
 #define KDA_TPU_PREDICT_H_
 

@@ -73,8 +73,8 @@ TpuProblem OfOneChip(const ProgramRequest& request) {
   return ShardOf(request.problem, request.partitions);
 }
 
-// A chunk runs more than 3 blocks of mega's code: of more chunks than this counting would end in the same
-// refusal, only some seconds later.
+// A chunk runs more than 3 blocks of mega's code: of more chunks than this counting would end in
+// the same refusal, only some seconds later.
 constexpr int64_t kMostMegaChunks = ir::kMostBlockRuns / 3;
 
 void CheckMegaChunks(const TpuProblem& p) {

@@ -34,9 +34,11 @@ struct BuiltProgram {
   std::string description;  // one line: what it is, every fallback with its reason
 };
 
-// Throws ir::BuildError where the problem is none of the kernel's: what it asks is checked, no code is written.
+// Throws ir::BuildError where the problem is none of the kernel's: what it asks is
+// checked, no code is written.
 void CheckProgram(const ProgramRequest& request);
-// .. and also where what has been built is too much for a chip, or for counting how often its parts run.
+// .. and also where what has been built is too much for a chip, or for
+// counting how often its parts run.
 BuiltProgram BuildProgram(const ProgramRequest& request);
 
 struct CompileSettings {
@@ -49,8 +51,8 @@ struct CompileSettings {
 CompileResult CompileProgram(const BuiltProgram& program, const CompileSettings& settings,
                              bool schedule);
 
-// What one step of a kernel costs: of its own loop over steps (kStepsLabel) where it has one, else of
-// its grid.
+// What one step of a kernel costs: of its own loop over steps (kStepsLabel) where it
+// has one, else of its grid.
 struct KernelStep {
   double steps = 1;
   double cycles = 0;

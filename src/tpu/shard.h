@@ -1,9 +1,9 @@
-// A program on several chips, heads shared out among them: no chip needs to know of another's, so none
-// waits and nothing is sent.
+// A program on several chips, heads shared out among them: no chip needs to know of another's, so
+// none waits and nothing is sent.
 //
-// Each chip runs the same module on H / partitions heads. q, k, v, g, o [1, T, H, 128] and beta [1, T, H]
-// are split along dimension 2, states and checkpoints [rows, H, 128, 128] along 1, A_log [H] and
-// dt_bias [H, 128] along 0; every chip has the whole of cu_seqlens and the slots.
+// Each chip runs the same module on H / partitions heads. q, k, v, g, o [1, T, H, 128] and beta
+// [1, T, H] are split along dimension 2, states and checkpoints [rows, H, 128, 128] along 1, A_log
+// [H] and dt_bias [H, 128] along 0; every chip has the whole of cu_seqlens and the slots.
 #ifndef KDA_TPU_SHARD_H_
 #define KDA_TPU_SHARD_H_
 

@@ -119,8 +119,8 @@ TEST_P(CaseA03, IdenticalKeysThroughTheBoundedGate) {
   ExpectRight(c, configs);
 }
 
-// Where all channels decay alike, all products of a row round alike: what L and Aqk round differently
-// is left of v_new that cancel (2.4e-2 of o with keys in two halves for Aqk only).
+// Where all channels decay alike, all products of a row round alike: what L and Aqk round
+// differently is left of v_new that cancel (2.4e-2 of o with keys in two halves for Aqk only).
 TEST_P(CaseA03, IdenticalKeysUnderSlowGates) {
   for (int64_t T : {64, 200}) {
     Case c = IdenticalKeys(T);
@@ -160,9 +160,9 @@ TEST_P(CaseA04, CorrelatedKeysThroughTheBoundedGate) {
   }
 }
 
-// Keys that are one vector but for 2 %, queries that are not, bf16: v_new of neighbouring tokens are
-// large and cancel, so that errors of Aqk which differ from key to key would be 1.4e-2 of o. The
-// limit is that of any other input.
+// Keys that are one vector but for 2 %, queries that are not, bf16: v_new of neighbouring tokens
+// are large and cancel, so that errors of Aqk which differ from key to key would be 1.4e-2 of o.
+// The limit is that of any other input.
 TEST_P(CaseA04, KeysAlikeUnderEveryGate) {
   for (uint64_t seed = 1; seed <= (FastTests() ? 6 : 20); ++seed) {
     Case c = Standard(Std(700 + seed, 64, 1).In(Regime::kSlow));
@@ -206,8 +206,8 @@ TEST_P(Regimes, FewTokensOfOneHead) {
   }
 }
 
-// Keys far below one with values as large, queries with a scale as large: what is read within a chunk
-// must not be flushed.
+// Keys far below one with values as large, queries with a scale as large: what is read within a
+// chunk must not be flushed.
 TEST_P(Regimes, SmallKeysAndQueries) {
   for (Regime regime : kRegimes) {
     for (double size : {1e-18, 1e-22}) {

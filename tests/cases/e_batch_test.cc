@@ -78,7 +78,8 @@ TEST_P(CaseE01, FewerHeadsThanThreads) {
   }
 }
 
-// More chunks than are kept at a time; a sequence that ends among the first, and one without a token.
+// More chunks than are kept at a time; a sequence that ends among the
+// first, and one without a token.
 TEST_P(CaseE01, FewerHeadsThanThreadsLong) {
   if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
   for (const kda_dtype dtype : {KDA_BF16, KDA_F32}) {
@@ -119,8 +120,8 @@ TEST_P(CaseE01, PartsWithSkippedSequences) {
   }
 }
 
-// What one thread leaves for another goes through memory where their caches are far from each other:
-// here they always are, or become so and cease to be.
+// What one thread leaves for another goes through memory where their caches are far from each
+// other: here they always are, or become so and cease to be.
 TEST_P(CaseE01, PartsWhereCachesAreFar) {
   if (!IsCpu()) GTEST_SKIP() << "the reference has no parts";
   const double measured = cpu::far_nanoseconds;

@@ -19,9 +19,9 @@ KDA_CASE(CaseB15);
 KDA_CASE(CaseB16);
 KDA_CASE(PublishedLengths);
 
-// How many times as long `x` takes as `y`: the fastest runs of each, taken in turn. What else runs on
-// the machine only ever adds to a time, and not to both alike: while the ratio is not below `limit`
-// there are more runs, up to 100 of each.
+// How many times as long `x` takes as `y`: the fastest runs of each, taken in turn. What else runs
+// on the machine only ever adds to a time, and not to both alike: while the ratio is not below
+// `limit` there are more runs, up to 100 of each.
 double RatioOfTimes(const Runner& x, const Runner& y, double limit) {
   const auto seconds = [](const Runner& runner) {
     const auto start = std::chrono::steady_clock::now();

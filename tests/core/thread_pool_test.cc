@@ -60,8 +60,8 @@ TEST(ThreadPool, ResultsAreVisible) {
   }
 }
 
-// Tasks that wait for each other: true when `threads` threads, the caller's among them, ran one each
-// at the same time.
+// Tasks that wait for each other: true when `threads` threads, the caller's among them, ran
+// one each at the same time.
 bool Meet(int32_t threads) {
   std::mutex lock;
   std::condition_variable all_here;

@@ -1,5 +1,5 @@
-// The stages with bf16 products against their fp64 oracles, on every instruction set of this machine
-// that has them: bf16 inputs, all row counts that matter.
+// The stages with bf16 products against their fp64 oracles, on every instruction set of this
+// machine that has them: bf16 inputs, all row counts that matter.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,10 +19,11 @@ constexpr Shape kShapes[] = {{2, 128, 128},  {15, 128, 128}, {16, 128, 128}, {17
                              {31, 96, 48},   {33, 128, 60},  {48, 128, 128}, {63, 256, 17},
                              {64, 128, 128}, {64, 32, 256},  {64, 64, 1}};
 
-// Operands rounded to bf16 are off by half a unit in the last place, 2^-9, each; the errors of a sum's
-// terms average. v_new passes once through the solve.
+// Operands rounded to bf16 are off by half a unit in the last place, 2^-9, each; the errors of a
+// sum's terms average. v_new passes once through the solve.
 constexpr double kOneRounding = 0x1p-9, kTwoRoundings = 0x1p-8;
-// The state's update takes fp32 operands or split ones, 17 bits each: what it adds to v_new's error.
+// The state's update takes fp32 operands or split ones, 17 bits each: what
+// it adds to v_new's error.
 constexpr double kUpdate = 1e-4;
 
 class Bf16StageTest : public testing::TestWithParam<std::tuple<kda_isa, Regime>> {
@@ -82,11 +83,11 @@ TEST_P(Bf16StageTest, EveryStage) {
   }
 }
 
-// |A B - what a kernel made of fp32 A and B| <= error * |A| |B| + floor, element by element, by what
-// the sums over tokens promise. A split operand is high + low to 2^-17 (StoreSplit), and low times
-// low, at most 2^-8 of either, is left out: 2^-17 + 2^-17 + 2^-16 = 2^-15 of each term. Adding up
-// at most 64 terms (those with a low part are smaller by 2^8) and what surrounds the sum is below 80
-// roundings in fp32. Were one of the low parts lost, terms would be off by up to 2^-8.
+// |A B - what a kernel made of fp32 A and B| <= error * |A| |B| + floor, element by element, by
+// what the sums over tokens promise. A split operand is high + low to 2^-17 (StoreSplit), and low
+// times low, at most 2^-8 of either, is left out: 2^-17 + 2^-17 + 2^-16 = 2^-15 of each term.
+// Adding up at most 64 terms (those with a low part are smaller by 2^8) and what surrounds the sum
+// is below 80 roundings in fp32. Were one of the low parts lost, terms would be off by up to 2^-8.
 constexpr double kSplitTerm = 0x1p-15, kSums = 80 * 0x1p-24;
 constexpr double kFlushed = 0x1p-100;  // subnormal low parts of operands up to 2^20
 

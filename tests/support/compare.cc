@@ -49,8 +49,8 @@ void ForEach(const Share& part, Visit visit) {
   }
 }
 
-// `norm` of a part below the average, which is `rms` an element, is that of one of average size: the part
-// may be what is left of larger numbers.
+// `norm` of a part below the average, which is `rms` an element, is that of one of average size:
+// the part may be what is left of larger numbers.
 double NormOf(const Sums& sums, double rms) {
   return std::max(std::sqrt(sums.norm), rms * std::sqrt(sums.count));
 }

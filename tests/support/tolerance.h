@@ -20,8 +20,8 @@
 //
 //   |x - ref|_F <= (products + u of what is stored + u of the state kept in decode) |ref|_F + floor
 //
-// TPU kernels whose matrix products take operands rounded to bf16 (mega, the ladder) have a limit of
-// their own, of o and of states alike, on a TPU as in the evaluator:
+// TPU kernels whose matrix products take operands rounded to bf16 (mega, the ladder) have a limit
+// of their own, of o and of states alike, on a TPU as in the evaluator:
 //
 //   kTpuLimit       6e-3        three numbers rounded to bf16 on the way, both operands of a product
 //                               and its result, at the 2^-9 that one costs a tensor: 5.9e-3, which
@@ -34,8 +34,8 @@
 //
 // TPU decode multiplies in fp32: its o and states are held to the rule above.
 //
-// For bf16 outputs of fp32 products the rule gives 3.9e-3, within the 6e-3 the project promises for bf16; for fp32 ones
-// the 2e-5 it promises for fp32.
+// For bf16 outputs of fp32 products the rule gives 3.9e-3, within the 6e-3 the project promises for
+// bf16; for fp32 ones the 2e-5 it promises for fp32.
 #ifndef KDA_TESTS_SUPPORT_TOLERANCE_H_
 #define KDA_TESTS_SUPPORT_TOLERANCE_H_
 

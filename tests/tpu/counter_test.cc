@@ -313,8 +313,8 @@ TEST(Counter, RefusesWhatTakesTooLong) {
   }
 }
 
-// .. before anything is counted, where the grid and loops of constant length alone are too much; and not
-// where they are just as much as may be counted.
+// .. before anything is counted, where the grid and loops of constant length alone are too much;
+// and not where they are just as much as may be counted.
 TEST(Counter, RefusesClosedBoundsAtOnce) {
   const auto nested = [](int64_t steps, int64_t outer, int64_t inner) {
     Builder b("nested");

@@ -37,8 +37,8 @@ TpuProblem Problem(int64_t sequences, int64_t heads, int64_t slots = 0) {
   return p;
 }
 
-// One token of every sequence; in a pool of `slots`, where there is one, in other slots than their own, in
-// turn, but for those of `skipped`. Activated betas, states of size 1.
+// One token of every sequence; in a pool of `slots`, where there is one, in other slots than their
+// own, in turn, but for those of `skipped`. Activated betas, states of size 1.
 Case Make(int64_t sequences, int64_t heads, uint64_t seed, int64_t slots = 0,
           const std::vector<int64_t>& skipped = {}, MegaGate gate = MegaGate::kBounded) {
   const std::vector<int64_t> lengths(static_cast<size_t>(sequences), 1);

@@ -1,4 +1,5 @@
-// Windows over grid steps and copies of the kernel's own: what they move, when, and the races they make.
+// Windows over grid steps and copies of the kernel's own: what they move,
+// when, and the races they make.
 #include <gtest/gtest.h>
 
 #include "tpu/ir_programs.h"

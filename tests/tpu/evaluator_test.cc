@@ -52,7 +52,8 @@ const BinaryCase kBinary[] = {
     {"Max", [](Value a, Value b) { return Max(a, b); }, IeeeMax},
 };
 
-// fp32 first and then bf16, as results of the vector unit are: exact doubles do not round twice here.
+// fp32 first and then bf16, as results of the vector unit are: exact
+// doubles do not round twice here.
 double Result(double exact, DType dtype) {
   const double single = RoundTo(exact, 24);
   return dtype == DType::kBF16 ? RoundTo(single, 8) : single;

@@ -346,8 +346,8 @@ TEST(EvaluatorVector, LoopsAndBranches) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(result.Get(i), 2 * i + 1 + total * odd_even);
 }
 
-// Values in a random program are kept for long and short, cut, joined and used again inside loops: no
-// buffer may be given away too early. The reference keeps every value.
+// Values in a random program are kept for long and short, cut, joined and used again inside loops:
+// no buffer may be given away too early. The reference keeps every value.
 class RandomProgram {
  public:
   RandomProgram(uint32_t seed, const Array& input) : random_(seed), input_(input) {}

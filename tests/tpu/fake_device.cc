@@ -3,10 +3,11 @@
 //   fake chips=2 outputs=3 donates=0
 //
 // whose output i is argument i, every byte one more; `donates` is the number of the argument whose
-// memory output 0 takes. It is strict with its caller: sizes of structs as plugins of PJRT 0.90 want
-// them, layouts, events that must be waited for before what they stand for is there, buffers that were
-// given away, handles that are destroyed twice or never. What it objects to is an error of the call or,
-// where there can be none, in fake_complaints(). KDA_FAKE_DEVICE of the environment makes it fail.
+// memory output 0 takes. It is strict with its caller: sizes of structs as plugins of PJRT 0.90
+// want them, layouts, events that must be waited for before what they stand for is there, buffers
+// that were given away, handles that are destroyed twice or never. What it objects to is an error
+// of the call or, where there can be none, in fake_complaints(). KDA_FAKE_DEVICE of the
+// environment makes it fail.
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Predicted times of the ladder's rungs at the headline, 4 x 2048 tokens and 16 heads, against what was
-// measured on a v6e (with libtpu 0.0.42; data/README.md).
+// Predicted times of the ladder's rungs at the headline, 4 x 2048 tokens and 16 heads, against what
+// was measured on a v6e (with libtpu 0.0.42; data/README.md).
 #include <gtest/gtest.h>
 
 #include <cstdint>

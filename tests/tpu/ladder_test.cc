@@ -54,13 +54,14 @@ void ExpectRight(const Case& c, const LadderOptions& options, double limit,
   EXPECT_TRUE(Near(result.S, oracle.S, StateParts(c, oracle.S_written), limit)) << "final_state";
 }
 
-// Empty sequences first, in the middle and last; lengths around a strip and a chunk; rows past the end.
+// Empty sequences first, in the middle and last; lengths around a strip and a
+// chunk; rows past the end.
 Case Mixed(int64_t H, Regime regime = Regime::kMix, uint64_t seed = 7) {
   const std::vector<int64_t> cu = Offsets({0, 65, 0, 1, 64, 17, 0});
   return Standard(Std(seed, cu.back() + 3, H).Packed(cu).In(regime));
 }
 
-// --- Every combination ------------------------------------------------------------------------------
+// --- Every combination ---------------------------------------------------------------------------
 
 class Combination : public ::testing::TestWithParam<uint32_t> {};
 
@@ -132,7 +133,7 @@ TEST(Ladder, OtherTargetsCompile) {
   }
 }
 
-// --- Bits -------------------------------------------------------------------------------------------
+// --- Bits ----------------------------------------------------------------------------------------
 
 // unified_layout, flat_grid, head_block and the form of head_block change no bit.
 void ExpectSameBits(int64_t H, uint32_t kept) {
@@ -178,7 +179,7 @@ TEST(LadderBits, SequencesAreIndependent) {
   }
 }
 
-// --- Problems ---------------------------------------------------------------------------------------
+// --- Problems ------------------------------------------------------------------------------------
 
 TEST(LadderCases, EveryRegime) {
   for (Regime regime : {Regime::kMix, Regime::kSat, Regime::kSlow, Regime::kNorm}) {
@@ -291,7 +292,7 @@ TEST(LadderCases, NothingAtAll) {
   }
 }
 
-// --- Plans ------------------------------------------------------------------------------------------
+// --- Plans ---------------------------------------------------------------------------------------
 
 std::string Describe(const tpu::TpuProblem& p, const LadderOptions& options) {
   return PlanLadder(p, options).description;

@@ -1,5 +1,5 @@
-// What must not change a bit of the mega kernel's results: packing, padding, the order of copies, what
-// other sequences and heads hold; and its states: pools, checkpoints, empty sequences.
+// What must not change a bit of the mega kernel's results: packing, padding, the order of copies,
+// what other sequences and heads hold; and its states: pools, checkpoints, empty sequences.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -206,9 +206,9 @@ TEST(MegaBits, SequencesDoNotReachEachOther) {
   }
 }
 
-// Heads 2 p and 2 p + 1 share matrix tiles, where a NaN times a zero is a NaN. One NaN of a head at token
-// t reaches, at most, that head and its partner from the start of t's chunk on; in v or the initial
-// state, where the tiles are apart, that head alone.
+// Heads 2 p and 2 p + 1 share matrix tiles, where a NaN times a zero is a NaN. One NaN of a head at
+// token t reaches, at most, that head and its partner from the start of t's chunk on; in v or the
+// initial state, where the tiles are apart, that head alone.
 TEST(MegaBits, NanStaysInItsPairOfHeads) {
   const int64_t head = 3, sequence = 1, token = 5 + 70;
   struct Place {
@@ -271,9 +271,9 @@ Case Changed(Case c, int64_t t, int what) {
   return c;
 }
 
-// The largest difference of rows [first, last), relative to what a row is a sum of: scale |q| times the
-// largest column of the initial state and the largest |v| up to the row. (A row itself may be what little
-// is left of these.)
+// The largest difference of rows [first, last), relative to what a row is a sum of: scale |q| times
+// the largest column of the initial state and the largest |v| up to the row. (A row itself may be
+// what little is left of these.)
 double DifferenceOfRows(const Case& c, const tpu::ir::Array& a, const tpu::ir::Array& b,
                         int64_t first, int64_t last) {
   double worst = 0;
@@ -322,10 +322,10 @@ TEST(MegaBits, NoLookAheadWithoutABound) {
   }
 }
 
-// A bounded gate's exponents are taken from the middle of a block of 32 rows: a gate up to there moves
-// the exponents of its block's earlier rows, whose operands are then rounded to bf16 elsewhere. It
-// changes them by half a unit in the last place, as bf16, of what they are sums of, and nothing in earlier
-// blocks; gates after the middle and all else change no earlier row.
+// A bounded gate's exponents are taken from the middle of a block of 32 rows: a gate up to there
+// moves the exponents of its block's earlier rows, whose operands are then rounded to bf16
+// elsewhere. It changes them by half a unit in the last place, as bf16, of what they are sums of,
+// and nothing in earlier blocks; gates after the middle and all else change no earlier row.
 constexpr double kLookAhead = 0x1p-8;
 
 TEST(MegaBits, LookAheadOfABlock) {
@@ -374,8 +374,8 @@ TEST(MegaBits, LookAheadAtRandom) {
   RecordProperty("difference", std::to_string(worst));
 }
 
-// A number that is none, or a huge one, of a later token can reach any row of its chunk of 64 tokens, by
-// zero times it. It reaches no chunk before.
+// A number that is none, or a huge one, of a later token can reach any row of its chunk of 64
+// tokens, by zero times it. It reaches no chunk before.
 TEST(MegaBits, BadTokenReachesNoEarlierChunk) {
   for (MegaGate gate : {MegaGate::kBounded, MegaGate::kLog}) {
     const Case c = MegaStandard(1, 8, {130}, gate, Regime::kSlow);
@@ -415,7 +415,8 @@ TEST(MegaBits, EmptySequences) {
   }
 }
 
-// Tokens before the first sequence are nobody's: they are not read, nor are their rows of o written.
+// Tokens before the first sequence are nobody's: they are not read, nor
+// are their rows of o written.
 TEST(MegaBits, FirstOffset) {
   Case c = MegaStandard(1, 8, {70}, MegaGate::kBounded);
   Case alone = Slice(c, 58, 70, 0);

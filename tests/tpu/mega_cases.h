@@ -1,4 +1,5 @@
-// Test cases (support/case.h) for the mega kernel: as arguments of its program, and what that gives.
+// Test cases (support/case.h) for the mega kernel: as arguments of its
+// program, and what that gives.
 #ifndef KDA_TESTS_TPU_MEGA_CASES_H_
 #define KDA_TESTS_TPU_MEGA_CASES_H_
 
@@ -76,8 +77,8 @@ Case InBf16(Case c);                           // g rounded; beta too where it i
 // The same raw gate for a whole head.
 void SetGateOfHead(Case* c, int64_t head, double x);
 
-// One key for all tokens, to which noise of 1 / common its size is added, and betas in a range: sums of
-// many terms that all but cancel, as long as the gate G lets them.
+// One key for all tokens, to which noise of 1 / common its size is added, and betas in a range:
+// sums of many terms that all but cancel, as long as the gate G lets them.
 struct Alike {
   double common = 1e4, G = -1e-3, least_beta = 0.05, most_beta = 0.95;
 };

@@ -58,8 +58,8 @@ Case Pool(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots
   return c;
 }
 
-// Slots that no sequence names, and the tokens of a sequence in slot -1, are left as they are; whatever
-// those tokens hold.
+// Slots that no sequence names, and the tokens of a sequence in slot -1, are left as they are;
+// whatever those tokens hold.
 TEST(MegaState, PoolInPlace) {
   for (MegaGate gate : {MegaGate::kBounded, MegaGate::kSoftplus}) {
     Case c = Pool({5, 70, 33, 2}, {5, 0, -1, 2}, 7, gate);
@@ -75,7 +75,8 @@ TEST(MegaState, PoolInPlace) {
   }
 }
 
-// More sequences than there are places on the chip, some of them skipped, some empty, two head groups.
+// More sequences than there are places on the chip, some of them skipped,
+// some empty, two head groups.
 TEST(MegaState, MoreSequencesThanPlaces) {
   CheckMega(Pool({1, 3, 0, 2, 9, 0, 0, 1, 64, 2, 1, 5, 4, 0, 1},
                  {14, -1, 3, 0, 7, -1, 5, 9, 12, 1, -1, -1, 2, 11, 4}, 16));
@@ -170,7 +171,8 @@ TEST(MegaState, CheckpointsAreFinalStates) {
   }
 }
 
-// Rows of a skipped sequence are counted and left; those of sequences too short for one do not exist.
+// Rows of a skipped sequence are counted and left; those of sequences too
+// short for one do not exist.
 TEST(MegaState, CheckpointsOfAPool) {
   Case c = Pool({70, 130, 9, 64, 0}, {3, -1, 2, 0, 1}, 5);
   for (int64_t every : {64, 30}) {

@@ -197,9 +197,9 @@ TEST(Mega, ImpulseResponse) {
   }
 }
 
-// A state that only decays, in fp32 all the way. A bounded gate is c (1 + tanh x) down to a bound of -5:
-// near zero it is good to 2^-24 of c, 3.6, not of itself. Any other is as good as the 8 roundings of a
-// chunk of 64 tokens.
+// A state that only decays, in fp32 all the way. A bounded gate is c (1 + tanh x) down to a bound
+// of -5: near zero it is good to 2^-24 of c, 3.6, not of itself. Any other is as good as the 8
+// roundings of a chunk of 64 tokens.
 TEST(Mega, SlowDecay) {
   const struct {
     MegaGate gate;

@@ -17,8 +17,8 @@ tpu::TpuProblem ProblemOf(const Case& c);
 tpu::hlo::Arrays ArraysOf(const Case& c);
 
 std::vector<double> Doubles(const tpu::ir::Array& a);
-// Of states or checkpoints: rows that were not to be `written` are as `before` or, if that is empty, hold
-// the NaN of memory that nothing was written to.
+// Of states or checkpoints: rows that were not to be `written` are as `before` or, if that is
+// empty, hold the NaN of memory that nothing was written to.
 bool Untouched(const tpu::ir::Array& x, const std::vector<bool>& written,
                const std::vector<double>& before);
 

@@ -100,7 +100,8 @@ TEST(Predict, XlaOperations) {
   EXPECT_EQ(prediction.kernels_ms, 0);
 }
 
-// Two gathers of 14.26 us on the SparseCore, behind each other and beside 10.26 us of the TensorCore's.
+// Two gathers of 14.26 us on the SparseCore, behind each other and beside
+// 10.26 us of the TensorCore's.
 TEST(Predict, SparseCoreRunsBeside) {
   Schedule schedule;
   schedule.programs = {StraightCode(17500)};
@@ -178,7 +179,8 @@ TEST(Predict, TinyKernel) {
     return prediction.kernels[0].cycles;
   };
   const double base = cycles();
-  // A product of 64 rows through 128x128 in fp32, dependent: between its latency and a few times it.
+  // A product of 64 rows through 128x128 in fp32, dependent: between its
+  // latency and a few times it.
   counts.lines[4] = 10;
   const double more = cycles() - base;
   EXPECT_GT(more, 100);

@@ -1,5 +1,5 @@
-// Predicted cycles, kept: an alarm where a kernel's schedule changes by 3 %, and where a time that has
-// to be reached is missed.
+// Predicted cycles, kept: an alarm where a kernel's schedule changes by 3 %, and where a time that
+// has to be reached is missed.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -120,7 +120,8 @@ TEST(ProblemRefused, WhatOnlySomeTake) {
   EXPECT_NO_THROW(mega.build(p));
 }
 
-// Refused before anything is built: code and tables that grow with the heads would not fit into memory.
+// Refused before anything is built: code and tables that grow with the heads
+// would not fit into memory.
 TEST(ProblemRefused, MoreHeadsThanTheLibraryHas) {
   EXPECT_EQ(kMostHeads, core::LimitOf(core::Limit::kHeads).max);
   for (const Kernel& kernel : Kernels()) {

@@ -127,7 +127,8 @@ TEST(BuildProgram, RefusesWhatTheKernelDoesNotTake) {
   EXPECT_THROW(BuildProgram(request), ir::BuildError);
 }
 
-// What is refused: one line with the argument, its value and what is allowed, whatever the number, and soon.
+// What is refused: one line with the argument, its value and what is allowed,
+// whatever the number, and soon.
 std::string RefusalOf(const ProgramRequest& request) {
   try {
     BuildProgram(request);

@@ -1,4 +1,5 @@
-// Programs on four chips: each computes its heads as one chip would compute them all, and sends nothing.
+// Programs on four chips: each computes its heads as one chip would compute
+// them all, and sends nothing.
 #include "tpu/shard.h"
 
 #include <gtest/gtest.h>
@@ -144,7 +145,7 @@ TEST(Shard, DecodeSameBits) {
   }
 }
 
-// --- Through libtpu ---------------------------------------------------------------------------------
+// --- Through libtpu ------------------------------------------------------------------------------
 
 TpuProblem Large(int64_t sequences, int64_t length) {
   TpuProblem p;

@@ -1,6 +1,7 @@
-// Predicted wall times beside measured ones (data/tpu_v6e_grid_h24.csv; kda tpu validate does it for all
-// of them). The measured kernels are the published ones and these the library's own, which need fewer
-// cycles: what is kept is how far apart they are, so that a term lost from the formula is seen.
+// Predicted wall times beside measured ones (data/tpu_v6e_grid_h24.csv; kda tpu validate does
+// it for all of them). The measured kernels are the published ones and these the library's
+// own, which need fewer cycles: what is kept is how far apart they are, so that a term lost
+// from the formula is seen.
 #include <gtest/gtest.h>
 
 #include <string>

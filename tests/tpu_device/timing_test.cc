@@ -20,7 +20,8 @@ using tpu::ir::DType;
 
 constexpr int kRepeats = 20;
 
-// Numbers of the right kind: unit keys, gates around 0, sequences as the problem has them, in their slots.
+// Numbers of the right kind: unit keys, gates around 0, sequences as the problem
+// has them, in their slots.
 tpu::hlo::Arrays InputsOf(const tpu::hlo::Module& module, const TpuProblem& p) {
   std::mt19937 random(1);
   std::vector<double> normal(4099);

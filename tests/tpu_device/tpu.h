@@ -1,4 +1,5 @@
-// The TPU of this machine, for tests: opened once; tests are skipped, saying why, where there is none.
+// The TPU of this machine, for tests: opened once; tests are skipped, saying
+// why, where there is none.
 #ifndef KDA_TESTS_TPU_DEVICE_TPU_H_
 #define KDA_TESTS_TPU_DEVICE_TPU_H_
 
@@ -14,9 +15,9 @@ namespace kda::test {
 
 bool Rehearsing();
 
-// Null where there is none; `why` says so in one line. KDA_PJRT_PLUGIN of the environment names another
-// plugin of PJRT: tests without kernels run on any device. With KDA_REHEARSE=1 the evaluator stands in for
-// four chips, so that the tests themselves can be tested; no times then.
+// Null where there is none; `why` says so in one line. KDA_PJRT_PLUGIN of the environment names
+// another plugin of PJRT: tests without kernels run on any device. With KDA_REHEARSE=1 the
+// evaluator stands in for four chips, so that the tests themselves can be tested; no times then.
 tpu::Device* TpuDevice(std::string* why);
 
 // Outputs by name; fails the test, with the reason, if it does not run.

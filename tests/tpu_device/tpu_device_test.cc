@@ -1,5 +1,5 @@
-// On a real TPU: what the evaluator says of the kernels is what they do. Against the fp64 recurrence, with
-// the limits that hold in the evaluator (support/tolerance.h).
+// On a real TPU: what the evaluator says of the kernels is what they do. Against the fp64
+// recurrence, with the limits that hold in the evaluator (support/tolerance.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ TEST(TpuDevice, ArraysGoThereAndBack) {
   }
 }
 
-// --- mega -------------------------------------------------------------------------------------------
+// --- mega ----------------------------------------------------------------------------------------
 
 class TpuDeviceMega : public ::testing::TestWithParam<MegaGate> {};
 
@@ -126,7 +126,7 @@ TEST(TpuDevice, MegaOnKeysThatAreAlike) {
   ExpectRight(module, c, {kTpuCancelling, kTpuCancelling});
 }
 
-// --- decode -----------------------------------------------------------------------------------------
+// --- decode --------------------------------------------------------------------------------------
 
 // fp32 but for o, which is stored in bf16.
 constexpr Limits kDecode = {kProducts + 0x1p-8, kProducts};
@@ -145,7 +145,7 @@ TEST(TpuDevice, DecodeIsRight) {
   }
 }
 
-// --- The ladder -------------------------------------------------------------------------------------
+// --- The ladder ----------------------------------------------------------------------------------
 
 TEST(TpuDevice, EveryRungIsRight) {
   KDA_NEEDS_TPU(1);
@@ -172,7 +172,7 @@ TEST(TpuDevice, HeadsInALoopAreTheSameBits) {
   EXPECT_TRUE(side_by_side == in_turn);
 }
 
-// --- Four chips -------------------------------------------------------------------------------------
+// --- Four chips ----------------------------------------------------------------------------------
 
 TEST(TpuDevice, ShardedHeadsAreThoseOfOneChip) {
   KDA_NEEDS_TPU(4);

@@ -19,7 +19,8 @@ inline constexpr bool kBf16Products = false;
 // sums of two bf16, `split` (mma/amx.h).
 template <class V>
 inline constexpr bool kSplitProducts = false;
-// Whether its tiles are registers of their own, of 16 rows, that it must Enter and Leave (mma/amx.h).
+// Whether its tiles are registers of their own, of 16 rows, that it must
+// Enter and Leave (mma/amx.h).
 template <class V>
 inline constexpr bool kTileRegisters = false;
 
@@ -49,9 +50,9 @@ struct Left {
   int64_t sum_stride;
 };
 
-// Loops over a tile's rows and vectors that follow a product are unrolled by pragma: g++ 12 leaves some
-// as loops, for which the tile goes through the stack (24 stores and loads of 64 bytes; 64 prompts of
-// 28 tokens, Zen 5: 41 to 35.5 ms without).
+// Loops over a tile's rows and vectors that follow a product are unrolled by pragma: g++ 12 leaves
+// some as loops, for which the tile goes through the stack (24 stores and loads of 64 bytes; 64
+// prompts of 28 tokens, Zen 5: 41 to 35.5 ms without).
 template <class V, int MR, int NV>
 struct Tile {
   typename V::F c[MR][NV];

@@ -1,8 +1,8 @@
 // The decode kernel's items and the copies of their states.
 //
-// Reads run kAhead items in front of the arithmetic, writes are given kRing - kAhead items to arrive
-// before their place is read into again: both go on all the time. The walk over the items is on the
-// scalar unit, which has no division; what it finds is kept per place in the ring.
+// Reads run kAhead items in front of the arithmetic, writes are given kRing - kAhead items to
+// arrive before their place is read into again: both go on all the time. The walk over the items is
+// on the scalar unit, which has no division; what it finds is kept per place in the ring.
 #include "tpu/decode/kernel.h"
 
 namespace kda::tpu::decode {

@@ -1,12 +1,12 @@
-// Stage gate_cumsum of the decode kernel: the decay of one token. A chunk of one row: its prefix sum is the
-// gate itself.
+// Stage gate_cumsum of the decode kernel: the decay of one token. A chunk of one row: its
+// prefix sum is the gate itself.
 //
 //   x = g + dt_bias,  a = e^A_log
 //   g = x | lower_bound sigmoid(a x) | -a softplus(x)      log, bounded, softplus
 //   decay = e^g
 //
-// In, per item: raw g [8, 128] bf16 or fp32; A_log [H] and dt_bias [groups, 8, 128] fp32. Out: decay [8, 128]
-// fp32.
+// In, per item: raw g [8, 128] bf16 or fp32; A_log [H] and dt_bias [groups, 8, 128] fp32.
+// Out: decay [8, 128] fp32.
 //
 // a is used as its root twice, so that neither it nor a product with it leaves fp32 on the way.
 #include "tpu/activation.h"

@@ -2,11 +2,12 @@
 //
 //   Sd = e^g S,   r = kV - kK (Sd^T k),   S = Sd + k r^T
 //
-// In, per item: `columns` [128, 16] and `rows` [4, 8, 128] from intra_chunk; S [8, 128, 128] fp32. Out: S in
-// place, and for output of each head Sd [128, 128] and r [1, 128], fp32.
+// In, per item: `columns` [128, 16] and `rows` [4, 8, 128] from intra_chunk; S [8, 128, 128] fp32.
+// Out: S in place, and for output of each head Sd [128, 128] and r [1, 128], fp32.
 //
-// The compiler mixes the heads' code by itself. What bounds it is the broadcasts along the lanes, 32 a
-// head at 4 cycles on either of two units. (v6e, predicted: 107 cycles a head, 64 of them those.)
+// The compiler mixes the heads' code by itself. What bounds it is the broadcasts along
+// the lanes, 32 a head at 4 cycles on either of two units. (v6e, predicted: 107 cycles
+// a head, 64 of them those.)
 #include "tpu/decode/kernel.h"
 
 namespace kda::tpu::decode {

@@ -1,16 +1,16 @@
-// Stage intra_chunk of the decode kernel: what an item needs of its token's vectors. A chunk of one row: Aqk
-// is the one product q . k, and L is empty.
+// Stage intra_chunk of the decode kernel: what an item needs of its token's vectors. A chunk of one
+// row: Aqk is the one product q . k, and L is empty.
 //
 //   kV = beta v / |k|,   kK = beta / |k|^2,   kQ = scale / |q|,   kQK = scale (q . k) / |q|
 //
 // |q| and |k| are 1 unless the kernel normalises (qk_l2norm); k is not scaled itself.
 //
-// In, per item: q, k, v [8, 128] bf16; beta [N, H] or [H, N] bf16 or fp32, of the grid step's tokens; e^g
-// [8, 128] fp32 from gate_cumsum. Out: `rows` [4, 8, 128] fp32, those four, a head each row, and `columns`
-// [128, 16] of words, e^g (fp32) and k, q (two bf16), a head each column.
+// In, per item: q, k, v [8, 128] bf16; beta [N, H] or [H, N] bf16 or fp32, of the grid step's
+// tokens; e^g [8, 128] fp32 from gate_cumsum. Out: `rows` [4, 8, 128] fp32, those four, a head each
+// row, and `columns` [128, 16] of words, e^g (fp32) and k, q (two bf16), a head each column.
 //
-// Made while the item before is computed: beside the arithmetic on its states, in the same straight piece of
-// code.
+// Made while the item before is computed: beside the arithmetic on its states, in the
+// same straight piece of code.
 #include "tpu/activation.h"
 #include "tpu/decode/kernel.h"
 

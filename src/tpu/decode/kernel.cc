@@ -163,8 +163,8 @@ ir::Program BuildDecodeKernel(const TpuProblem& problem) {
   decode::Kernel kernel(&builder, problem);
   builder.VmemLimit(decode::LimitOf(problem));
   builder.SideEffects();
-  // The evaluator checks every address of the same program, CheckInputs the slots that addresses are
-  // made of.
+  // The evaluator checks every address of the same program, CheckInputs the slots
+  // that addresses are made of.
   builder.NoBoundsChecks();
   kernel.WriteStep();
   return builder.Take();

@@ -2,8 +2,8 @@
 //
 //   o = kQ (Sd^T q) + kQK r        summed in fp32, rounded to bf16 once
 //
-// In, per head: q along the lanes of the rows [128, 128], Sd [128, 128] and r [1, 128] from inter_chunk, kQ and
-// kQK [1, 128] from intra_chunk, all fp32. Out, per item: o [8, 128] bf16.
+// In, per head: q along the lanes of the rows [128, 128], Sd [128, 128] and r [1, 128] from
+// inter_chunk, kQ and kQK [1, 128] from intra_chunk, all fp32. Out, per item: o [8, 128] bf16.
 #include "tpu/decode/kernel.h"
 
 namespace kda::tpu::decode {

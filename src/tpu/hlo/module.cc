@@ -35,7 +35,7 @@ const Type& Value::type() const {
   return module_->At(node_).type;
 }
 
-// --- Module -----------------------------------------------------------------------------------------
+// --- Module --------------------------------------------------------------------------------------
 
 Value Module::Emit(Op op, const Type& type, const std::vector<Value>& operands,
                    const std::vector<int64_t>& ints, double number) {
@@ -154,7 +154,7 @@ std::vector<Value> Module::Call(ir::Program program, const std::vector<Value>& o
   return outputs;
 }
 
-// --- Elementwise ------------------------------------------------------------------------------------
+// --- Elementwise ---------------------------------------------------------------------------------
 
 namespace {
 
@@ -245,7 +245,7 @@ Value Cast(Value a, DType dtype) {
   return ModuleOf(a)->Emit(Op::kConvert, {dtype, a.shape()}, {a});
 }
 
-// --- Shapes -----------------------------------------------------------------------------------------
+// --- Shapes --------------------------------------------------------------------------------------
 
 Value Transpose(Value a, const std::vector<int64_t>& permutation) {
   Require(permutation.size() == a.shape().size(), "Transpose: one entry per dimension");
@@ -325,7 +325,7 @@ Value Concat(const std::vector<Value>& parts, int dimension) {
   return parts[0].module()->Emit(Op::kConcat, {parts[0].dtype(), shape}, parts, {dimension});
 }
 
-// --- Gathers, scatters, sums ------------------------------------------------------------------------
+// --- Gathers, scatters, sums ---------------------------------------------------------------------
 
 namespace {
 

@@ -1,5 +1,5 @@
-// A program of arrays around kernels: what XLA runs. Built here, printed as StableHLO (printer.h), run
-// on the CPU (evaluator.h).
+// A program of arrays around kernels: what XLA runs. Built here, printed as StableHLO (printer.h),
+// run on the CPU (evaluator.h).
 //
 //   Module m("kda");
 //   Value q = m.Input("q", {DType::kBF16, {1, 8192, 16, 128}});
@@ -119,14 +119,14 @@ class Module {
   explicit Module(std::string name) : name_(std::move(name)) {}
   Module(Module&&) = delete;  // values point at it
 
-  // Names are letters, digits and _, those of inputs with the exceptions of ir::IsName. No two inputs, no
-  // two outputs and no two kernels share one.
+  // Names are letters, digits and _, those of inputs with the exceptions of ir::IsName. No two
+  // inputs, no two outputs and no two kernels share one.
   Value Input(const std::string& name, const Type& type);
   void Output(const std::string& name, Value value);
   // The output takes the input's memory, as kernels that work in place want it: else XLA copies.
   void Donate(const std::string& input, const std::string& output);
-  // Nodes are what one of `partitions` chips computes, ports its parts: of each port that `split` names,
-  // one of as many equal parts along that dimension; of the others the whole.
+  // Nodes are what one of `partitions` chips computes, ports its parts: of each port that `split`
+  // names, one of as many equal parts along that dimension; of the others the whole.
   void Partition(int count, const std::map<std::string, int>& split);
   Value Constant(DType dtype, double number, const Shape& shape = {});
   Value Literal(const Type& type, const std::vector<double>& numbers);
@@ -203,7 +203,8 @@ Value Concat(const std::vector<Value>& parts, int dimension);
 Value GatherRows(Value a, Value indices, int dimension);
 // Slices of `size` from `starts` [n] on: [n, a's shape with `size` in that dimension].
 Value GatherSlices(Value a, Value starts, int dimension, int64_t size);
-// `a` with those replaced by `updates`, of the shape GatherRows gives. `distinct`: no two are the same.
+// `a` with those replaced by `updates`, of the shape GatherRows gives.
+// `distinct`: no two are the same.
 Value ScatterRows(Value a, Value indices, Value updates, int dimension, bool distinct);
 Value ReduceSum(Value a, int dimension);
 Value CumSum(Value a, int dimension);  // inclusive

@@ -122,7 +122,7 @@ Ref Ref::Reshape(const Shape& shape) const {
   return Ref(builder_, builder_->Emit(Op::kRefReshape, type, {this->Node()}).node());
 }
 
-// --- Builder ----------------------------------------------------------------------------------------
+// --- Builder -------------------------------------------------------------------------------------
 
 Builder::Builder(const std::string& name) {
   program_.name = name;

@@ -3,8 +3,9 @@
 //   Value decay = Exp2(Dot(lower_triangle, gate));
 //   Store(a.At(head), Cast(Select(causal, decay * scores, 0.0f), DType::kBF16));
 //
-// Every operation is checked where it is written (shapes, dtypes, windows against arrays, use outside
-// the block that defines a value) and throws BuildError: the TPU's compiler does not check all of it.
+// Every operation is checked where it is written (shapes, dtypes, windows against arrays,
+// use outside the block that defines a value) and throws BuildError: the TPU's compiler
+// does not check all of it.
 #ifndef KDA_TPU_IR_BUILDER_H_
 #define KDA_TPU_IR_BUILDER_H_
 
@@ -117,7 +118,8 @@ class Builder {
   void NoBoundsChecks() { program_.bounds_checks = false; }
   void SideEffects() { program_.side_effects = true; }
 
-  // Everything written from here on belongs to this stage (and head, -1: none) until the scope ends.
+  // Everything written from here on belongs to this stage (and head, -1:
+  // none) until the scope ends.
   class Label {
    public:
     Label(Builder* builder, const std::string& stage, int head = -1);
@@ -159,7 +161,7 @@ class Builder {
   int label_ = 0;
 };
 
-// --- Elementwise. A scalar, a C++ number or a dimension of 1 is broadcast to the other operand. -----
+// --- Elementwise. A scalar, a C++ number or a dimension of 1 is broadcast to the other operand. --
 Value operator+(Value a, Value b);
 Value operator-(Value a, Value b);
 Value operator*(Value a, Value b);
@@ -209,7 +211,7 @@ Value Cast(Value a, DType dtype);
 // A scalar that is a multiple of `factor`, which the compiler cannot see: offsets of tiled memory.
 Value AssumeMultiple(Value a, int64_t factor);
 
-// --- Vectors ----------------------------------------------------------------------------------------
+// --- Vectors -------------------------------------------------------------------------------------
 Value Bits(Value a,
            DType dtype);  // the same bits: f32 and i32 alike, bf16 rows in pairs (kBitcast)
 Value BroadcastTo(Value a, const Shape& shape);
@@ -229,7 +231,7 @@ Value Dot(Value a, Value b, Precision precision = Precision::kBF16);
 Value DotNT(Value a, Value b, Precision precision = Precision::kBF16);
 Value DotTN(Value a, Value b, Precision precision = Precision::kBF16);
 
-// --- Memory -----------------------------------------------------------------------------------------
+// --- Memory --------------------------------------------------------------------------------------
 Value Load(const Ref& ref);  // vector, or scalar of SMEM
 void Store(const Ref& ref, Value value);
 void Store(const Ref& ref, double value);  // every element
@@ -237,7 +239,7 @@ void Store(const Ref& ref, double value);  // every element
 Value LoadStrided(const Ref& ref, int64_t start, int64_t count, int64_t stride);
 void StoreStrided(const Ref& ref, int64_t start, int64_t stride, Value value);
 
-// --- Copies -----------------------------------------------------------------------------------------
+// --- Copies --------------------------------------------------------------------------------------
 void StartCopy(const Ref& source, const Ref& destination, const Ref& semaphore);
 // For any copy of that size on that semaphore.
 void WaitCopy(const Ref& source, const Ref& destination, const Ref& semaphore);

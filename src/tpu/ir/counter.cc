@@ -209,8 +209,8 @@ class Counter {
     return *scalar;
   }
 
-  // What `times` runs of a block run at least, its loops of constant length included; no more than one
-  // beyond what may be counted.
+  // What `times` runs of a block run at least, its loops of constant length included; no more than
+  // one beyond what may be counted.
   int64_t LeastRuns(int block, int64_t times) const {
     const int64_t most = options_.most_block_runs;
     int64_t once = 1;

@@ -1,8 +1,9 @@
 // Counts what a kernel program does without computing its vectors.
 //
-// Run exactly: i32 and i1 scalars that decide control flow or an index map, loads and stores of SMEM,
-// If, For. Skipped, and only counted: vectors, VMEM, f32 and bf16 scalars, copies. A scalar that comes
-// from there (or from an argument that was not given) is unknown; nothing may branch on one.
+// Run exactly: i32 and i1 scalars that decide control flow or an index map, loads and stores
+// of SMEM, If, For. Skipped, and only counted: vectors, VMEM, f32 and bf16 scalars, copies.
+// A scalar that comes from there (or from an argument that was not given) is unknown;
+// nothing may branch on one.
 #ifndef KDA_TPU_IR_COUNTER_H_
 #define KDA_TPU_IR_COUNTER_H_
 
@@ -72,9 +73,9 @@ struct CountOptions {
   int64_t most_block_runs = kMostBlockRuns;
 };
 
-// `arguments`: what is prefetched, then the inputs; only what control flow depends on is needed, the
-// rest may be missing or empty. Throws EvaluationError (evaluator.h), and BuildError where counting would
-// run more blocks than `most_block_runs`.
+// `arguments`: what is prefetched, then the inputs; only what control flow depends on is needed,
+// the rest may be missing or empty. Throws EvaluationError (evaluator.h), and BuildError where
+// counting would run more blocks than `most_block_runs`.
 Counts Count(const Program& program, const std::vector<Array>& arguments = {},
              const CountOptions& options = {});
 

@@ -1,6 +1,6 @@
-// Elementwise operations. Each is a struct whose Apply works on the bits of one element; the loops over
-// it are vector code. The processor flushes subnormals while a program runs (evaluator.cc), so only what
-// looks at bits, and libm, has to do so here.
+// Elementwise operations. Each is a struct whose Apply works on the bits of one element; the loops
+// over it are vector code. The processor flushes subnormals while a program runs (evaluator.cc), so
+// only what looks at bits, and libm, has to do so here.
 #include <cmath>
 
 #include "tpu/ir/evaluate_machine.h"

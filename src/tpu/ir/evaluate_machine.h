@@ -1,4 +1,5 @@
-// The evaluator's inside: a program made into lists of instructions on buffers that are laid out once.
+// The evaluator's inside: a program made into lists of instructions on
+// buffers that are laid out once.
 #ifndef KDA_TPU_IR_EVALUATE_MACHINE_H_
 #define KDA_TPU_IR_EVALUATE_MACHINE_H_
 
@@ -17,8 +18,8 @@ namespace kda::tpu::ir::evaluate {
 
 struct Machine;
 
-// One node. Values are row-major, a 32-bit word per element: f32 bits, i32, i1 as 0 or 1, and bf16 as
-// the bits of the f32 of the same value.
+// One node. Values are row-major, a 32-bit word per element: f32 bits, i32, i1 as 0 or 1, and bf16
+// as the bits of the f32 of the same value.
 struct Instruction {
   using Run = void (*)(Machine& machine, const Instruction& instruction);
   Run run = nullptr;  // null: the value is its operand's, there already
@@ -29,8 +30,8 @@ struct Instruction {
   bool splat[3] = {};          // every element of the operand is the same
 };
 
-// Where every value lies. Values whose bits are another value's (casts of shape, whole rows cut out)
-// share its place; others share buffers once what was there is no longer needed.
+// Where every value lies. Values whose bits are another value's (casts of shape, whole rows cut
+// out) share its place; others share buffers once what was there is no longer needed.
 class Layout {
  public:
   explicit Layout(const Program& program);

@@ -1,7 +1,7 @@
-// Matrix products: every output is the sum over k, upwards from zero, in fp32; then the accumulator.
-// Products of two bf16 are exact in fp32. Precision::kBF16 rounds f32 operands first, as the matrix unit's
-// one pass does; Precision::kF32 multiplies and adds in plain fp32, where the matrix unit makes six passes
-// over bf16 parts of the operands.
+// Matrix products: every output is the sum over k, upwards from zero, in fp32; then the
+// accumulator. Products of two bf16 are exact in fp32. Precision::kBF16 rounds f32 operands first,
+// as the matrix unit's one pass does; Precision::kF32 multiplies and adds in plain fp32, where the
+// matrix unit makes six passes over bf16 parts of the operands.
 #include <algorithm>
 
 #include "tpu/ir/evaluate_machine.h"
@@ -25,8 +25,8 @@ struct Operand {
   bool transposed, round;  // to bf16
 };
 
-// As panels of `width` columns: panel p holds, row after row, columns p * width .., zeros where there are
-// none.
+// As panels of `width` columns: panel p holds, row after row, columns p * width ..,
+// zeros where there are none.
 void PackPanels(const Operand& x, int64_t width, std::vector<uint32_t>* to) {
   const int64_t panels = (x.columns + width - 1) / width;
   to->assign(static_cast<size_t>(panels * x.depth * width), 0);

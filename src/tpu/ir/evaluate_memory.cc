@@ -13,8 +13,8 @@ constexpr uint16_t MaskOf(Half half) {
   return half == Half::kBoth ? 0xffff : half == Half::kLow ? 0x00ff : 0xff00;
 }
 
-// Calls row(word, half, count, at) for runs of consecutive words, in row-major order of the elements;
-// `at` counts the elements before.
+// Calls row(word, half, count, at) for runs of consecutive words, in row-major order of the
+// elements; `at` counts the elements before.
 template <class Row>
 void ForEachRow(const View& view, Row&& row) {
   int outer = view.rank;
@@ -303,8 +303,8 @@ void CopyQueue::Start(const View& from, const View& to, const View& semaphore, i
   s.copies.push_back({from, to, node});
 }
 
-// Which of several copies on a semaphore a wait was for cannot be told: they finish in any order, or a
-// part of each. So all are over when all bytes have been waited for, and none before.
+// Which of several copies on a semaphore a wait was for cannot be told: they finish in any order,
+// or a part of each. So all are over when all bytes have been waited for, and none before.
 void CopyQueue::Wait(const View& semaphore, int64_t bytes) {
   Semaphore& s = Find(semaphore);
   if (bytes > s.bytes) {

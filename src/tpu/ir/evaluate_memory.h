@@ -1,8 +1,9 @@
 // Memory of a kernel that runs: words, what is known of each half word, and views of it.
 //
 // Elements of 32 bits take a word. bf16 takes half of one: rows 2r and 2r + 1 of the second-last
-// dimension are the low and the high halves of one row of words, so that the same memory can be seen as
-// bf16 or as i32 (kRefBitcast). A bf16 array of rank 1 uses low halves only. i1 takes a word: 0 or 1.
+// dimension are the low and the high halves of one row of words, so that the same memory
+// can be seen as bf16 or as i32 (kRefBitcast). A bf16 array of rank 1 uses low halves
+// only. i1 takes a word: 0 or 1.
 #ifndef KDA_TPU_IR_EVALUATE_MEMORY_H_
 #define KDA_TPU_IR_EVALUATE_MEMORY_H_
 

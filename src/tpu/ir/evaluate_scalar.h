@@ -1,4 +1,5 @@
-// Operations on the bits of one element that more than one file needs: all of integers, and a maximum.
+// Operations on the bits of one element that more than one file needs: all
+// of integers, and a maximum.
 #ifndef KDA_TPU_IR_EVALUATE_SCALAR_H_
 #define KDA_TPU_IR_EVALUATE_SCALAR_H_
 

@@ -22,8 +22,8 @@ bool AsWords(const View& view, View* words) {
   return true;
 }
 
-// Strides of `shape` over the elements of `view` in row-major order, without moving any: each run of
-// dimensions of one that matches a run of the other must lie evenly in the old one.
+// Strides of `shape` over the elements of `view` in row-major order, without moving any: each run
+// of dimensions of one that matches a run of the other must lie evenly in the old one.
 bool Restride(const View& view, const Shape& shape, View* out) {
   Shape sizes, strides;
   for (int i = 0; i < view.rank; ++i) {

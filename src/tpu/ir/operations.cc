@@ -7,7 +7,7 @@
 
 namespace kda::tpu::ir {
 
-// --- Elementwise ------------------------------------------------------------------------------------
+// --- Elementwise ---------------------------------------------------------------------------------
 
 namespace {
 
@@ -150,7 +150,7 @@ Value AssumeMultiple(Value a, int64_t factor) {
   return BuilderOf(a)->Emit(Op::kAssumeMultiple, a.type(), {a.node()}, {factor});
 }
 
-// --- Vectors ----------------------------------------------------------------------------------------
+// --- Vectors -------------------------------------------------------------------------------------
 
 Value Bits(Value a, DType dtype) {
   if (a.dtype() == dtype) return a;
@@ -311,7 +311,7 @@ Value Dot(Value a, Value b, Precision precision) { return Product(a, b, false, f
 Value DotNT(Value a, Value b, Precision precision) { return Product(a, b, false, true, precision); }
 Value DotTN(Value a, Value b, Precision precision) { return Product(a, b, true, false, precision); }
 
-// --- Memory -----------------------------------------------------------------------------------------
+// --- Memory --------------------------------------------------------------------------------------
 
 namespace {
 

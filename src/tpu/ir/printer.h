@@ -8,8 +8,8 @@
 
 namespace kda::tpu::ir {
 
-// One MLIR module with one function, the kernel, and one function per window. With `locations` every
-// operation names its label: loc("stage:h3").
+// One MLIR module with one function, the kernel, and one function per window. With `locations`
+// every operation names its label: loc("stage:h3").
 std::string Print(const Program& program, bool locations = true);
 
 }  // namespace kda::tpu::ir

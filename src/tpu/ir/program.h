@@ -1,7 +1,8 @@
-// A kernel program: what the builder makes and what the printer, the evaluator and the counter read.
+// A kernel program: what the builder makes and what the printer, the
+// evaluator and the counter read.
 //
-// A program is a list of nodes in static single assignment form, held by blocks: the body, which runs
-// once per grid step, and one block per window that maps the grid indices to a block index.
+// A program is a list of nodes in static single assignment form, held by blocks: the body, which
+// runs once per grid step, and one block per window that maps the grid indices to a block index.
 #ifndef KDA_TPU_IR_PROGRAM_H_
 #define KDA_TPU_IR_PROGRAM_H_
 
@@ -16,17 +17,17 @@
 namespace kda::tpu::ir {
 
 enum class Op : uint8_t {
-  // No operands. kArgument: an argument of the kernel, ints = {index}. kGridIndex: ints = {dimension}.
-  // kBlockArgument: a loop's index. kConstant: `number`, every element the same.
-  // kIota: ints = {dimension}.
+  // No operands. kArgument: an argument of the kernel, ints = {index}. kGridIndex:
+  // ints = {dimension}. kBlockArgument: a loop's index. kConstant: `number`, every element the
+  // same. kIota: ints = {dimension}.
   kArgument,
   kGridIndex,
   kBlockArgument,
   kConstant,
   kIota,
 
-  // Elementwise; operands of equal type (the builder has broadcast them). Integers are 32 bits, signed
-  // unless said otherwise; floats are f32, or bf16, each operation rounded to it.
+  // Elementwise; operands of equal type (the builder has broadcast them). Integers are 32 bits,
+  // signed unless said otherwise; floats are f32, or bf16, each operation rounded to it.
   kAdd,
   kSub,
   kMul,
@@ -79,8 +80,8 @@ enum class Op : uint8_t {
   kEnqueueDma,  // operands: source, destination, semaphore
   kWaitDma,     // operands: semaphore, source, destination
 
-  // Control. kIf: operands: i1; blocks: then[, else]. kFor: operands: lower, upper, step; blocks: body
-  // with one argument.
+  // Control. kIf: operands: i1; blocks: then[, else]. kFor: operands: lower, upper, step;
+  // blocks: body with one argument.
   kIf,
   kFor,
 };

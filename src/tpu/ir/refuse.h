@@ -14,8 +14,8 @@ inline void Require(bool ok, const char* what) {
   if (!ok) Refuse(what);
 }
 
-// What arguments of kernels and modules may be called: letters, digits and _, but not as the printers
-// call nodes, a letter and digits (%c3, %g0, %i7).
+// What arguments of kernels and modules may be called: letters, digits and _, but not as the
+// printers call nodes, a letter and digits (%c3, %g0, %i7).
 bool IsName(const std::string& text);
 
 // Of a builder's operands: nodes are numbers, which mean something else in another program.

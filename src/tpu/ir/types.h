@@ -30,8 +30,8 @@ struct Type {
   bool operator!=(const Type& o) const { return !(*this == o); }
 };
 
-// A kernel program that cannot be: shapes that do not fit, a window beside its array. Thrown while a
-// program is built, never by a built one.
+// A kernel program that cannot be: shapes that do not fit, a window beside its array. Thrown while
+// a program is built, never by a built one.
 class BuildError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -42,7 +42,8 @@ int64_t ElementCount(const Shape& shape);                   // throws BuildError
 int64_t BitsOf(DType dtype);                                // 1, 32, 32, 16; 0 for a semaphore
 bool IsFloat(DType dtype);
 
-// As MLIR writes them: f32; 64x128xf32; vector<64x128xf32>; memref<64x128xf32, #tpu.memory_space<vmem>>.
+// As MLIR writes them: f32; 64x128xf32; vector<64x128xf32>; memref<64x128xf32,
+// #tpu.memory_space<vmem>>.
 std::string ToString(DType dtype);
 std::string ToString(const Shape& shape);  // 64x128
 std::string ToString(const Type& type);

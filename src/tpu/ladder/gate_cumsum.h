@@ -6,9 +6,9 @@
 //      = g / ln 2                            given activated
 //   G[i] = sum_{j <= i} max(g2[j], -150)      2^-150 is 0: differences of G are numbers for any gate
 //
-// In: g [h, 64, 128] f32; a, bias [h, 1, 128] f32. Out: G [h, 64, 128] f32, base 2. All in fp32 on the
-// vector unit. h heads side by side; rows from `valid` on are padding and add exactly 0, whatever
-// they hold.
+// In: g [h, 64, 128] f32; a, bias [h, 1, 128] f32. Out: G [h, 64, 128] f32, base 2. All in
+// fp32 on the vector unit. h heads side by side; rows from `valid` on are padding and add
+// exactly 0, whatever they hold.
 #ifndef KDA_TPU_LADDER_GATE_CUMSUM_H_
 #define KDA_TPU_LADDER_GATE_CUMSUM_H_
 

@@ -3,8 +3,8 @@
 //   v_new = u - w S
 //   S <- diag(2^G[last]) S + kg^T v_new
 //
-// In, per head: w, u, kg [64, 128], S [128, 128], G[last] [1, 128], all f32. Out: v_new [64, 128], S
-// [128, 128], f32. Products in fp32 (six passes): S is carried from chunk to chunk.
+// In, per head: w, u, kg [64, 128], S [128, 128], G[last] [1, 128], all f32. Out: v_new [64, 128],
+// S [128, 128], f32. Products in fp32 (six passes): S is carried from chunk to chunk.
 #ifndef KDA_TPU_LADDER_INTER_CHUNK_H_
 #define KDA_TPU_LADDER_INTER_CHUNK_H_
 

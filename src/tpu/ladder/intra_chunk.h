@@ -5,10 +5,10 @@
 //   [u | w | T] = (I + L)^-1 [beta v | beta k 2^G | I]
 //   kg[j] = k[j] 2^(G[last] - G[j])
 //
-// In, for h heads side by side: q, k, v, G [h, 64, 128], beta [h, 64, 1], all f32. Out, per head: u, w
-// [64, 128], Aqk, T [64, 64], f32, and kg [h, 64, 128] f32. Matrix products round their operands to
-// bf16 and sum in fp32; the rest is fp32 on the vector unit. Heads are written stage by stage: the
-// products of one stage do not wait for each other.
+// In, for h heads side by side: q, k, v, G [h, 64, 128], beta [h, 64, 1], all f32. Out, per head:
+// u, w [64, 128], Aqk, T [64, 64], f32, and kg [h, 64, 128] f32. Matrix products round their
+// operands to bf16 and sum in fp32; the rest is fp32 on the vector unit. Heads are written stage by
+// stage: the products of one stage do not wait for each other.
 //
 // Two ways to Aqk and L:
 // - element by element, any gate: the decay of every pair of rows, its exponent clamped;
@@ -33,8 +33,8 @@ struct IntraInput {
 
 struct IntraOptions {
   bool strips = true;
-  // Substitution: in blocks of 16 rows, row by row within them. Block: T <- T - T (L o M_w) T with w
-  // = 1, 2, .. 32, stable. Neumann64: (I - L)(I + L^2) .. (I + L^32) on the right-hand side, as
+  // Substitution: in blocks of 16 rows, row by row within them. Block: T <- T - T (L o M_w) T with
+  // w = 1, 2, .. 32, stable. Neumann64: (I - L)(I + L^2) .. (I + L^32) on the right-hand side, as
   // published; wrong on correlated keys with slow gates.
   kda_solver solver = KDA_SOLVER_BLOCK;
   double scale = 1;

@@ -1,8 +1,8 @@
 // The kernels of the ladder (ladder.h): the four stages on blocks of memory.
 //
-// Arrays are head-major, [H, T, D] with T = 64 chunks, but where `native` says [T, H, D] for q, k, v, g,
-// o and [T, H] for beta. Chunk c is rows 64 c .. 64 c + 63 and holds `rows[c]` tokens of one sequence;
-// what follows them is zeros in q, k, v, beta and anything in g.
+// Arrays are head-major, [H, T, D] with T = 64 chunks, but where `native` says [T, H, D] for q, k,
+// v, g, o and [T, H] for beta. Chunk c is rows 64 c .. 64 c + 63 and holds `rows[c]` tokens of one
+// sequence; what follows them is zeros in q, k, v, beta and anything in g.
 #ifndef KDA_TPU_LADDER_KERNELS_H_
 #define KDA_TPU_LADDER_KERNELS_H_
 
@@ -16,12 +16,13 @@ namespace kda::tpu {
 
 struct LadderKernel {
   int64_t heads = 0, chunks = 0, sequences = 0;
-  // Heads of one grid step: 1, or all of them. `serial`: one after the other in a loop; else stage by
-  // stage, side by side, on the native layout.
+  // Heads of one grid step: 1, or all of them. `serial`: one after the other in a loop; else stage
+  // by stage, side by side, on the native layout.
   bool head_block = false;
   bool serial = false;
   bool native() const { return head_block && !serial; }
-  // Grid of the recurrence: 0: the chunks; else N x H x this, for sequences of at most as many chunks.
+  // Grid of the recurrence: 0: the chunks; else N x H x this, for sequences
+  // of at most as many chunks.
   int64_t longest = 0;
   GateForm gate;
   IntraOptions intra;
@@ -37,10 +38,11 @@ ir::Program GateCumsumKernel(const LadderKernel& k);
 // q, k, v, G, beta [H, T, 1] -> u, w, kg, Aqk, T if asked for.
 ir::Program IntraKernel(const LadderKernel& k);
 
-// Sequence tables, u, w, kg, G, S_initial [N, H, 128, 128] -> v_new f32, S before each chunk [H, chunks, 128,
-// 128] f32, final states, which share memory with S_initial: those of empty sequences stay.
-// Tables: of the flat grid, sequence, begins and ends [chunks] i32: of which sequence a chunk is, and
-// whether its first or last; of the other, first chunk and chunk count [N].
+// Sequence tables, u, w, kg, G, S_initial [N, H, 128, 128] -> v_new f32, S before each
+// chunk [H, chunks, 128, 128] f32, final states, which share memory with S_initial: those
+// of empty sequences stay. Tables: of the flat grid, sequence, begins and ends [chunks]
+// i32: of which sequence a chunk is, and whether its first or last; of the other, first
+// chunk and chunk count [N].
 ir::Program InterKernel(const LadderKernel& k);
 
 // q, v_new, G, S, Aqk -> o.

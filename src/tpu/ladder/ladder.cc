@@ -158,7 +158,8 @@ LadderKernel KernelOf(const TpuProblem& p, const LadderPlan& plan) {
   return k;
 }
 
-// Tokens between two stages: aligned, [64 chunks, H, D], or as kernels take them, [H, 64 chunks, D].
+// Tokens between two stages: aligned, [64 chunks, H, D], or as kernels
+// take them, [H, 64 chunks, D].
 struct Tokens {
   Value value;
   bool by_head = false;
@@ -308,10 +309,11 @@ int64_t HeadBlockVmemBytes(const TpuProblem& problem, bool safe_gate) {
   plan.solver = safe_gate ? KDA_SOLVER_NEUMANN64 : KDA_SOLVER_SUBSTITUTION;
   plan.chunks = 1;
   const LadderKernel k = KernelOf(problem, plan);
-  // Beside the windows: values that the registers cannot hold. Per head, as libtpu 0.0.52 places them:
-  // some 290 KiB of products in inter_output, 110 KiB in gate_intra. Without strips also the decays,
-  // [64, 64, 128] f32, of which stage by stage those of all heads may be alive: the published kernel
-  // took 45.13 MB with 16 heads (libtpu 0.0.52 reorders ours to 23.5 MiB, which is nothing to plan on).
+  // Beside the windows: values that the registers cannot hold. Per head, as libtpu 0.0.52
+  // places them: some 290 KiB of products in inter_output, 110 KiB in gate_intra. Without
+  // strips also the decays, [64, 64, 128] f32, of which stage by stage those of all heads may
+  // be alive: the published kernel took 45.13 MB with 16 heads (libtpu 0.0.52 reorders ours to
+  // 23.5 MiB, which is nothing to plan on).
   const int64_t decays = safe_gate ? 0 : kChunk * kChunk * kDim * 4;
   return std::max(GateIntraWindows(k) + problem.heads * ((int64_t{110} << 10) + decays),
                   InterOutputWindows(k) + problem.heads * (int64_t{290} << 10));

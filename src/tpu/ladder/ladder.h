@@ -59,8 +59,8 @@ int64_t HeadBlockVmemBytes(const TpuProblem& problem, bool safe_gate);
 
 struct Ladder {
   LadderPlan plan;
-  // Inputs q, k, v [1, T, H, 128], g, beta [1, T, H], A_log [H], dt_bias [H, 128], cu_seqlens [N + 1],
-  // initial_state [N, H, 128, 128], those that the problem has; outputs o [1, T, H, 128],
+  // Inputs q, k, v [1, T, H, 128], g, beta [1, T, H], A_log [H], dt_bias [H, 128], cu_seqlens
+  // [N + 1], initial_state [N, H, 128, 128], those that the problem has; outputs o [1, T, H, 128],
   // final_state. Rows of o past the last sequence are zero.
   std::unique_ptr<hlo::Module> module;
 };

@@ -12,8 +12,8 @@ using hlo::Value;
 
 Value I32(Value mask) { return hlo::Cast(mask, DType::kI32); }
 
-// values[n] of the last n with thresholds[n] <= at; thresholds [N] do not fall, thresholds[0] <= at.
-// As a sum over the sequences: a table of numbers is read one row at a time.
+// values[n] of the last n with thresholds[n] <= at; thresholds [N] do not fall,
+// thresholds[0] <= at. As a sum over the sequences: a table of numbers is read one row at a time.
 Value Lookup(Value values, Value thresholds, Value at) {
   const int64_t sequences = values.shape()[0], count = at.shape()[0];
   const Shape grid = {count, sequences};

@@ -1,9 +1,9 @@
 // The mega kernel's chunk table, copies and states.
 //
-// The table is filled one chunk ahead by a walk over cu_seqlens on the scalar unit, which has nothing
-// else to do. Every sequence has at least one chunk: an empty one, whose state passes through. Two dummy
-// chunks before the first and after the last let the three stages run up and down: they are all zeros,
-// and their state is a place of its own in the ring.
+// The table is filled one chunk ahead by a walk over cu_seqlens on the scalar unit, which has
+// nothing else to do. Every sequence has at least one chunk: an empty one, whose state passes
+// through. Two dummy chunks before the first and after the last let the three stages run up and
+// down: they are all zeros, and their state is a place of its own in the ring.
 #include "tpu/mega/kernel.h"
 
 namespace kda::tpu::mega {
@@ -52,8 +52,8 @@ void Kernel::StartWalk() {
   }
 }
 
-// A sequence is cut into chunks from its start or, with checkpoints, from each checkpoint on: they then
-// are states at the end of a chunk.
+// A sequence is cut into chunks from its start or, with checkpoints, from each checkpoint on: they
+// then are states at the end of a chunk.
 Value Kernel::CountChunks() {
   const Ref count = walk.At(kNextSequence);  // free until the walk starts
   const Value one = b->Constant(DType::kI32, 1);
@@ -118,10 +118,11 @@ void Kernel::WalkTo(Value chunk) {
   if (problem.checkpoint_every > 0) WalkToCheckpoint(at, rows, valid, live, ends);
 }
 
-// --- q, k, v, g, beta -------------------------------------------------------------------------------
+// --- q, k, v, g, beta ----------------------------------------------------------------------------
 //
-// A chunk starts at any token. Near the end of the arrays its 64 rows are fetched from where they still
-// fit, and land so much lower in the buffer: rows of other chunks below the base, the chunk's own at it.
+// A chunk starts at any token. Near the end of the arrays its 64 rows are fetched from
+// where they still fit, and land so much lower in the buffer: rows of other chunks below
+// the base, the chunk's own at it.
 
 namespace {
 
@@ -170,8 +171,8 @@ void Kernel::WaitInputs(Value now) {
   }
 }
 
-// What a chunk seldom needs, behind one branch: rows beyond the sequence become zeros, since whatever lies
-// there, even a NaN, must not matter; and so does a state that starts from nothing.
+// What a chunk seldom needs, behind one branch: rows beyond the sequence become zeros, since
+// whatever lies there, even a NaN, must not matter; and so does a state that starts from nothing.
 void Kernel::MakeZeros(Value now) {
   const Builder::Label label(b, "zeros");
   const auto clear = [&](const std::vector<const Ref*>& buffers, int u, Value valid) {
@@ -212,7 +213,7 @@ void Kernel::MakeZeros(Value now) {
   });
 }
 
-// --- States -----------------------------------------------------------------------------------------
+// --- States --------------------------------------------------------------------------------------
 
 namespace {
 
@@ -233,8 +234,8 @@ Value Kernel::Kept(Value n) const {
   return kept & (SlotOf(initial_slots, n) >= 0);
 }
 
-// The states of the chunks that stage C now takes must be there, and those of the sequences whose places
-// the next step's take must have left.
+// The states of the chunks that stage C now takes must be there, and those of the sequences whose
+// places the next step's take must have left.
 void Kernel::WaitStates(Value now) {
   const Ref any_state = state.At(0);
   const Value row = b->Constant(DType::kI32, 0);
@@ -306,10 +307,10 @@ void Kernel::MoveStateOut(Value now) {
   }
 }
 
-// --- o ----------------------------------------------------------------------------------------------
+// --- o -------------------------------------------------------------------------------------------
 //
-// A whole chunk leaves in one copy, a shorter one in pieces of powers of two, exactly its own rows. They
-// are waited for two steps later, when their buffer is needed again.
+// A whole chunk leaves in one copy, a shorter one in pieces of powers of two, exactly its own rows.
+// They are waited for two steps later, when their buffer is needed again.
 
 void Kernel::ForPieces(Value rows, const std::function<void(Value from, int64_t n)>& body) {
   for (int64_t n = kChunk / 2; n >= 1; n /= 2) {

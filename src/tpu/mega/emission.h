@@ -11,16 +11,16 @@ namespace kda::tpu::mega {
 using Step = std::function<void()>;
 using Stage = std::function<void(int item)>;
 
-// One strand of work: its steps stay in order and are spread evenly over [start, end], as fractions of
-// the whole.
+// One strand of work: its steps stay in order and are spread evenly over [start, end],
+// as fractions of the whole.
 struct Track {
   std::vector<Step> steps;
   double start = 0;
   double end = 1;
 };
 
-// Every item through every stage, item i entering stage k at time i + k * lag: `lag` items are under
-// way in each stage at a time. Lag 0: all items through a stage before the next stage begins.
+// Every item through every stage, item i entering stage k at time i + k * lag: `lag` items are
+// under way in each stage at a time. Lag 0: all items through a stage before the next stage begins.
 std::vector<Step> Skewed(int items, const std::vector<Stage>& stages, int lag);
 
 // Runs all steps of all tracks, each next the one whose place on its track comes first.

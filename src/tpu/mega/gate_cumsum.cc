@@ -8,15 +8,15 @@
 //   g2 = max(g2, -150) unless intra_chunk takes the bounded way, whose g2 are at least -7.25
 //   G  = inclusive prefix sum of g2 over the chunk
 //
-// In: g [64, heads, 128] bf16 of a chunk; A_log [heads], dt_bias [heads, 128] fp32, once a call as rows
-// [heads, 128]. Out, per pair of heads: g2 as [128, 256] bf16, both heads side by side, high halves above
-// the low ones; of bounded gates also their sums, [80, 256] fp32 (intra_chunk_unbounded.cc makes its
-// own). The activation is fp32, on the vector unit; rows beyond the sequence are 0.
-// Also beta [heads, 64], activated, along the lanes of a pair, [1, 128] fp32.
+// In: g [64, heads, 128] bf16 of a chunk; A_log [heads], dt_bias [heads, 128] fp32, once a call as
+// rows [heads, 128]. Out, per pair of heads: g2 as [128, 256] bf16, both heads side by side, high
+// halves above the low ones; of bounded gates also their sums, [80, 256] fp32
+// (intra_chunk_unbounded.cc makes its own). The activation is fp32, on the vector unit; rows beyond
+// the sequence are 0. Also beta [heads, 64], activated, along the lanes of a pair, [1, 128] fp32.
 //
-// The sums are one product with a constant 0/1 matrix W, both heads of a pair side by side. W is exact
-// in bf16, and g2 = hi + lo, two bf16 halves one above the other, is good to 2^-17. Its 80 rows give
-// what the other stages need, each as a sum of gates of one sign (bounded gates):
+// The sums are one product with a constant 0/1 matrix W, both heads of a pair side by side. W is
+// exact in bf16, and g2 = hi + lo, two bf16 halves one above the other, is good to 2^-17. Its 80
+// rows give what the other stages need, each as a sum of gates of one sign (bounded gates):
 //
 //   rows 0..63   D_i = G_i - m(i), m = G at the middle of i's block of 32 rows (token 15 or 47)
 //   row  64, 65  m0, m1
@@ -52,8 +52,8 @@ Value PrefixMatrix(Builder* b) {
   return Cast(w, DType::kBF16);
 }
 
-// 32-bit words of a [32, 128] bf16 matrix: `bits` where the condition holds for the (row, column in its
-// 32-lane block) of the low half, and of the high half.
+// 32-bit words of a [32, 128] bf16 matrix: `bits` where the condition holds for the (row, column in
+// its 32-lane block) of the low half, and of the high half.
 Value Words(Builder* b, uint16_t bits, const std::function<Value(Value, Value)>& condition) {
   const Shape shape = {kBlock / 2, kDim};
   const Value i = b->Iota(shape, 0) << 1, j = b->Iota(shape, 1) & 31u;
@@ -77,8 +77,8 @@ void Kernel::PrepareConstants() {
   } else {
     PrepareLevels();
   }
-  // Level w of the solve, w = 1, 2, .., 16, per 32 x 32 block: rows in the second half of a block of 2w,
-  // columns in the first. The last matrix is the identity.
+  // Level w of the solve, w = 1, 2, .., 16, per 32 x 32 block: rows in the second half of a block
+  // of 2w, columns in the first. The last matrix is the identity.
   for (int level = 0; level < 5; ++level) {
     level_masks.SetWords(level, Words(b, 0xffff, [level](Value i, Value j) {
                            const Value row = ir::ShiftRight(i, level),
@@ -105,7 +105,8 @@ void Kernel::PrepareConstants() {
   Zero(b, state.At(state_ring));
 }
 
-// The gate's parameters as rows, one per head: x = (g + shift) factor, and what scales the activation.
+// The gate's parameters as rows, one per head: x = (g + shift) factor, and
+// what scales the activation.
 void Kernel::PrepareGates() {
   if (problem.gate == KDA_GATE_LOG) return;
   const Shape rows = {heads, kDim};

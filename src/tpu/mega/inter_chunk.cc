@@ -11,7 +11,8 @@ namespace kda::tpu::mega {
 
 namespace {
 
-// Two heads' [64, 128] as the right side for a pair's [*, 128] lanes [h0 c0 | h1 c0 | h0 c1 | h1 c1].
+// Two heads' [64, 128] as the right side for a pair's [*, 128] lanes
+// [h0 c0 | h1 c0 | h0 c1 | h1 c1].
 Value PairWeights(Value a, Value b) {
   const Value zero = a.builder()->Constant(a.dtype(), 0, {kBlock, kDim});
   return Concat({Concat({Rows(a, 0, 32), zero}, 1), Concat({zero, Rows(b, 0, 32)}, 1),
@@ -27,8 +28,8 @@ void Kernel::KeepLn(int item, Value of) {
   ln_low_next.Set(item, halves.low);
 }
 
-// v_new += T (z - v_new + Ln v_new): what the roundings of T, Ln and z to bf16 left. In two stages, since
-// a product that waits for the one before it holds up all others.
+// v_new += T (z - v_new + Ln v_new): what the roundings of T, Ln and z to bf16 left. In two stages,
+// since a product that waits for the one before it holds up all others.
 std::vector<Stage> Kernel::Refine() {
   const auto weights = [](Value x) { return PairWeights(Cols(x, 0, kDim), Cols(x, kDim, kDim)); };
   const auto left_over = [this, weights](int item) {
@@ -79,11 +80,11 @@ std::vector<Stage> Kernel::InterChunk() {
   const auto apply = [this](int item) {
     const Builder::Label label(b, "output", 2 * item);
     const auto p = static_cast<size_t>(item);
-    // With keys alike, o and S are sums of many products that all but cancel. What rounding kg to bf16
-    // adds to S is in all directions, and stays there as long as slow gates let it: kg and Aqk go in as
-    // two halves, side by side. The matrix unit is 256 deep, so that the second one costs a push and no
-    // pass. What rounding v_new adds is along the keys, where the next chunks correct it: its second half
-    // has a pass of its own where the problem asks for it.
+    // With keys alike, o and S are sums of many products that all but cancel. What rounding kg to
+    // bf16 adds to S is in all directions, and stays there as long as slow gates let it: kg and Aqk
+    // go in as two halves, side by side. The matrix unit is 256 deep, so that the second one costs
+    // a push and no pass. What rounding v_new adds is along the keys, where the next chunks correct
+    // it: its second half has a pass of its own where the problem asks for it.
     const Value high = Cast(v_new[p], DType::kBF16);
     const auto weights = [](Value x) { return PairWeights(Cols(x, 0, kDim), Cols(x, kDim, kDim)); };
     const Value left = Concat({aqk.Get(item), kg_columns[p].high}, 0);

@@ -1,16 +1,18 @@
-// Stage intra_chunk of the mega kernel (bounded gates): what the tokens of a chunk mean to each other.
+// Stage intra_chunk of the mega kernel (bounded gates): what the tokens of a
+// chunk mean to each other.
 //
 //   q~_i = q_i 2^D_i    k~_i = k_i 2^D_i    k^_j = k_j 2^-D_j                       bf16
 //   Aqk[i, j] = scale beta_j q~_i . k^_j    j <= i                  fp32 sums, kept as two bf16 halves
 //   Ln[i, j]  = -beta_j k~_i . k^_j         j <  i
 //
-// within a block of 32 rows; for rows of the second block and columns of the first, k^_j = k_j 2^(m1 - G_j)
-// instead (its own exponent: a product of two exponentials would underflow). beta stands with the
-// column, along the lanes. For stages inter_chunk and output:
+// within a block of 32 rows; for rows of the second block and columns of the first, k^_j = k_j
+// 2^(m1 - G_j) instead (its own exponent: a product of two exponentials would underflow). beta
+// stands with the column, along the lanes. For stages inter_chunk and output:
 //
 //   qk = [scale q 2^G; k 2^G]   [128, 128] bf16 per head   kg = k 2^(G_last - G)   [128, 128] fp32 per pair
 //
-// both from the fp32 products with 2^(+-D), rounded once (slow gates, 1024 tokens: o 5.3e-3 to 4.6e-3).
+// both from the fp32 products with 2^(+-D), rounded once (slow gates, 1024
+// tokens: o 5.3e-3 to 4.6e-3).
 
 #include <cmath>
 
@@ -20,13 +22,14 @@ namespace kda::tpu::mega {
 
 namespace {
 
-// q~ and k~ are kept 2^6 larger: at the end of a block of strong gates they are 2^-116 of their size, where
-// small elements would flush to zero. At its start they are 2^108, and have as much room above.
+// q~ and k~ are kept 2^6 larger: at the end of a block of strong gates they are 2^-116
+// of their size, where small elements would flush to zero. At its start they are 2^108,
+// and have as much room above.
 constexpr double kLift = 6, kLower = 1.0 / 64;
 
-// Whether `scale` may stand with the decays of a whole row: at their smallest, 2^-116 with gates at the
-// bound, a small one times them is below 2^-126 and flushes to zero, and with it what q reads of the
-// state at the beginning of the chunk.
+// Whether `scale` may stand with the decays of a whole row: at their smallest, 2^-116 with gates at
+// the bound, a small one times them is below 2^-126 and flushes to zero, and with it what q reads
+// of the state at the beginning of the chunk.
 bool ScaleWithDecays(const TpuProblem& p) {
   const double binades = static_cast<double>(kBlock) / 2 * -p.lower_bound / std::log(2.0);
   return std::log2(std::fabs(p.scale) * kLower) - binades >= -126;

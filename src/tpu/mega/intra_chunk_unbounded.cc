@@ -1,16 +1,17 @@
-// Stage intra_chunk of the mega kernel for gates without a bound: what the tokens of a chunk mean to each
-// other, by halving.
+// Stage intra_chunk of the mega kernel for gates without a bound: what the tokens of a chunk mean
+// to each other, by halving.
 //
-// Level w = 1, 2, .., 32 takes the pairs (i, j) whose rows lie in the second and first half of one block
-// of 2w rows. With m the last row of the first half, the exponent splits there:
+// Level w = 1, 2, .., 32 takes the pairs (i, j) whose rows lie in the second and first half of one
+// block of 2w rows. With m the last row of the first half, the exponent splits there:
 //
 //   G_i - G_j = (G_i - G_m) + (G_m - G_j)          both <= 0 for any gate, sums of gates of one sign
 //   e_w[r] = 2^(sum of g2 from the half's start to r)    r in a second half
 //            2^(sum of g2 from r + 1 to the half's end)  r in a first half                  [64, 128]
 //   P_w = [q e_w; k e_w] (k e_w)^T                 [128, 64], of which level w's entries are taken
 //
-// The diagonal is q k^T. Nothing overflows, a factor that underflows stands for a product that does, and
-// no sum looks at a row later than i. Sums are products with 0/1 matrices, as in gate_cumsum.cc.
+// The diagonal is q k^T. Nothing overflows, a factor that underflows stands for a
+// product that does, and no sum looks at a row later than i. Sums are products with 0/1
+// matrices, as in gate_cumsum.cc.
 #include "tpu/mega/kernel.h"
 
 namespace kda::tpu::mega {
@@ -50,8 +51,8 @@ Value Kernel::LevelSums(int item, int matrix) const {
 
 namespace {
 
-// The exponents of a level of whole registers, as differences of G: G is good to 2^-24 of the chunk's
-// whole sum, and where that is large the decays across it are 0.
+// The exponents of a level of whole registers, as differences of G: G is good to 2^-24 of the
+// chunk's whole sum, and where that is large the decays across it are 0.
 Value CoarseExponents(Value g, int level) {
   const int64_t half = int64_t{1} << level, width = g.shape()[1];
   std::vector<Value> parts;

@@ -23,9 +23,9 @@ Value BlockDiagonal(Value a, Value b) {
   return Concat({Concat({a, zero}, 1), Concat({zero, b}, 1)}, 0);
 }
 
-// Prefix sums within a block run from its middle token: exponents then lie within 16 gates of zero on
-// either side. Of the 126 binades below 1 ten are left to the numbers that they scale: a unit vector's
-// components would fade into subnormals, which count as zeros, from a bound of -5.1 on.
+// Prefix sums within a block run from its middle token: exponents then lie within 16 gates of zero
+// on either side. Of the 126 binades below 1 ten are left to the numbers that they scale: a unit
+// vector's components would fade into subnormals, which count as zeros, from a bound of -5.1 on.
 bool HasBoundedWay(const TpuProblem& p) {
   return p.gate == KDA_GATE_BOUNDED &&
          static_cast<double>(kBlock) / 2 * -p.lower_bound / std::log(2.0) <= 116;
@@ -33,8 +33,8 @@ bool HasBoundedWay(const TpuProblem& p) {
 
 namespace {
 
-// Two chunks a step where nothing has to leave the chip between them: the ramps at a step's ends, where
-// the matrix units wait, then come half as often.
+// Two chunks a step where nothing has to leave the chip between them: the ramps at a step's ends,
+// where the matrix units wait, then come half as often.
 int UnrollOf(const TpuProblem& p, const MegaOptions& o) {
   if (p.checkpoint_every > 0 || p.precise)
     return 1;  // precise: stage C has more steps than a chunk pairs

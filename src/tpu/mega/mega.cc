@@ -18,8 +18,9 @@ int64_t MegaHeadGroup(int64_t heads) {
 }
 
 // Found by random and local search over the fields (v6e, libtpu 0.0.52); what they give is in
-// docs/tpu_mega.md. A result does not depend on them: an order that would read what is not there yet, or
-// overwrite what is still to be read, is refused when it is built (Kernel::beta_ready, qk_read, ..).
+// docs/tpu_mega.md. A result does not depend on them: an order that would read what is not
+// there yet, or overwrite what is still to be read, is refused when it is built
+// (Kernel::beta_ready, qk_read, ..).
 MegaOptions MegaDefaults(const TpuProblem& p) {
   const bool bounded = mega::HasBoundedWay(p);
   const int64_t group = MegaHeadGroup(p.heads);
@@ -113,8 +114,8 @@ void Kernel::FinishStep() {
 namespace {
 
 void WriteStep(Kernel* k) {
-  // A branch cuts the code in two that the scheduler does not mix: the one of MakeZeros comes first, so
-  // that everything else is one piece with the arithmetic.
+  // A branch cuts the code in two that the scheduler does not mix: the one of MakeZeros comes
+  // first, so that everything else is one piece with the arithmetic.
   k->slot = k->step & 1u;
   k->PrepareStep();
   k->WaitStates(k->step);

@@ -1,9 +1,9 @@
-// The mega kernel: KDA prefill in one kernel per call, from q, k, v, g [T, H, 128] as they lie in HBM
-// to o and the final states. Nothing else touches HBM.
+// The mega kernel: KDA prefill in one kernel per call, from q, k, v, g [T, H, 128] as they lie in
+// HBM to o and the final states. Nothing else touches HBM.
 //
-// A loop over the chunks that exist, of every sequence in turn; all heads of a group in one step; three
-// stages of three successive chunks side by side in one straight piece of code, so that the matrix units
-// always have independent work:
+// A loop over the chunks that exist, of every sequence in turn; all heads of a group in one step;
+// three stages of three successive chunks side by side in one straight piece of code, so that the
+// matrix units always have independent work:
 //
 //   A  gate_cumsum, intra_chunk   of chunk s        q~, k~, Aqk, L
 //   B  solve                      of chunk s - 1    T = (I + L)^-1
@@ -19,9 +19,9 @@
 
 namespace kda::tpu {
 
-// The order of emission (mega/emission.h): where each stage's track lies, as fractions of the step, and
-// how many items apart its stages work (0: stage by stage; not of stage C with two chunks a step, where
-// a head's chunks depend on each other). An order that cannot be is refused.
+// The order of emission (mega/emission.h): where each stage's track lies, as fractions of the step,
+// and how many items apart its stages work (0: stage by stage; not of stage C with two chunks a
+// step, where a head's chunks depend on each other). An order that cannot be is refused.
 struct MegaOptions {
   int unroll = 1;  // chunks of a step, 1 or 2; always 1 with checkpoints, or where precise
   double start_a = 0.24, end_a = 1.14;
@@ -36,8 +36,8 @@ struct MegaOptions {
 // The label of the kernel's loop over its steps.
 inline constexpr char kStepsLabel[] = "steps";
 
-// Throws ir::BuildError where the problem is one the kernel does not take (problem.h): heads that are not
-// a multiple of 8, a gate that is not bf16.
+// Throws ir::BuildError where the problem is one the kernel does not take (problem.h): heads that
+// are not a multiple of 8, a gate that is not bf16.
 void CheckMega(const TpuProblem& problem);  // all but VMEM, which no heads that it takes run out of
 ir::Program BuildMegaKernel(const TpuProblem& problem, const MegaOptions& options);
 ir::Program BuildMegaKernel(const TpuProblem& problem);  // with MegaDefaults
@@ -47,29 +47,30 @@ MegaOptions MegaDefaults(const TpuProblem& problem);
 
 // The whole of a prefill as a module: inputs q, k, v, g [1, T, H, 128], beta [1, T, H],
 // cu_seqlens [N + 1] and, as the problem has them, initial_slots and final_slots [N], A_log [H],
-// dt_bias [H, 128], initial_state [N or slots, H, 128, 128]; outputs o, final_state, in the pool's own
-// memory where there is a pool, and checkpoints.
+// dt_bias [H, 128], initial_state [N or slots, H, 128, 128]; outputs o, final_state, in the pool's
+// own memory where there is a pool, and checkpoints.
 //
 // A negative initial slot skips the sequence: its rows of o are zeros, no slot and no checkpoint is
-// touched, whatever its final slot. A negative final slot: the state is not kept. Without initial_state
-// the final slots say what is skipped.
+// touched, whatever its final slot. A negative final slot: the state is not kept. Without
+// initial_state the final slots say what is skipped.
 //
-// Preconditions, since nothing on the chip checks an address (CheckInputs in inputs.h does, before the
-// call): cu_seqlens rise from 0 and end at T or before; slots are below the pool's; no two sequences
-// write the same slot; a slot that one sequence writes is not read by another.
+// Preconditions, since nothing on the chip checks an address (CheckInputs in inputs.h does, before
+// the call): cu_seqlens rise from 0 and end at T or before; slots are below the pool's; no two
+// sequences write the same slot; a slot that one sequence writes is not read by another.
 void BuildMega(const TpuProblem& problem, hlo::Module* module, const MegaOptions& options);
 void BuildMega(const TpuProblem& problem, hlo::Module* module);  // with MegaDefaults
 
 // Heads of one step: the largest of 24, 16, 8 that divides `heads`; 0 if none does.
 int64_t MegaHeadGroup(int64_t heads);
 
-// Rows of `checkpoints`, [rows, H, 128, 128]: T / checkpoint_every, as many as there can be; 0 without. Those of the
-// call's sequences come first, sequence by sequence; the others are left as they are.
+// Rows of `checkpoints`, [rows, H, 128, 128]: T / checkpoint_every, as many as there can
+// be; 0 without. Those of the call's sequences come first, sequence by sequence; the
+// others are left as they are.
 int64_t MegaCheckpointRows(const TpuProblem& problem);
 
-// Columns of the beta array the kernel is given, [groups, heads of a group, columns]: T, padded so that
-// two tiles of 128 from any tile's start on lie within. Tokens along the lanes is how XLA lays out beta
-// [1, T, H] by itself.
+// Columns of the beta array the kernel is given, [groups, heads of a group, columns]: T, padded so
+// that two tiles of 128 from any tile's start on lie within. Tokens along the lanes is how XLA lays
+// out beta [1, T, H] by itself.
 int64_t MegaBetaColumns(const TpuProblem& problem);
 
 }  // namespace kda::tpu

@@ -3,15 +3,16 @@
 //   o = scale (q 2^G) S + Aqk v_new        fp32 sums, rounded to bf16 once
 //   S = 2^G[last] S + kg^T v_new           fp32
 //
-// In, per pair of heads: [scale (q 2^G) S; ..] [128, 128] fp32 of each head (`read`) and the product
-// [Aqk; kg^T] v_new [192, 256] fp32, both heads side by side (`update`), from inter_chunk; 2^G[last]
-// [heads, 128] fp32; S [128, 128] fp32 of each head. Out: o [64, heads, 128] bf16, S in place.
+// In, per pair of heads: [scale (q 2^G) S; ..] [128, 128] fp32 of each head (`read`) and the
+// product [Aqk; kg^T] v_new [192, 256] fp32, both heads side by side (`update`), from
+// inter_chunk; 2^G[last] [heads, 128] fp32; S [128, 128] fp32 of each head. Out: o
+// [64, heads, 128] bf16, S in place.
 #include "tpu/mega/kernel.h"
 
 namespace kda::tpu::mega {
 
-// 2^G[last] along every row of the states: each 8 rows of a head are a lane broadcast, a slow operation
-// of a unit that has little to do early in a step and much at its end.
+// 2^G[last] along every row of the states: each 8 rows of a head are a lane broadcast, a slow
+// operation of a unit that has little to do early in a step and much at its end.
 void Kernel::WidenDecay(int head) {
   if (decay_widened[static_cast<size_t>(head)]) return;
   decay_widened[static_cast<size_t>(head)] = true;

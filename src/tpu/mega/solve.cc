@@ -1,16 +1,17 @@
 // The solve of the mega kernel: T = (I - Ln)^-1, Ln strictly lower triangular, [64, 64] per head.
 //
-// In, per pair of heads: Ln [64, 128] bf16 (`l_both`): rows 0..31 both heads' diagonal blocks as a quad (see
-// below), rows 32..63 in their first 64 lanes the blocks below these, [h0 | h1]. Out: T [64, 128] bf16
-// (`t_done`), lanes [h0 c0 | h1 c0 | h0 c1 | h1 c1].
+// In, per pair of heads: Ln [64, 128] bf16 (`l_both`): rows 0..31 both heads' diagonal blocks as a
+// quad (see below), rows 32..63 in their first 64 lanes the blocks below these, [h0 | h1]. Out: T
+// [64, 128] bf16 (`t_done`), lanes [h0 c0 | h1 c0 | h0 c1 | h1 c1].
 //
 // By block doubling: T <- T + T (Ln o M_w) T for w = 1, 2, .., 32, where M_w picks the off-diagonal
-// blocks of level w. T is block diagonal with blocks of w rows before a level and of 2w after it. No
-// power of Ln is ever formed: with correlated keys powers grow to 1e13 and more while T stays small.
+// blocks of level w. T is block diagonal with blocks of w rows before a level and of 2w
+// after it. No power of Ln is ever formed: with correlated keys powers grow to 1e13 and
+// more while T stays small.
 //
-// The first five levels work on the 32 x 32 diagonal blocks of a pair of heads as one quad [32, 128],
-// lanes [h0 c0 | h1 c0 | h0 c1 | h1 c1]; one product of [64, 64] with [64, 128] multiplies all four.
-// bf16 operands, fp32 sums, T kept in bf16.
+// The first five levels work on the 32 x 32 diagonal blocks of a pair of heads as one quad
+// [32, 128], lanes [h0 c0 | h1 c0 | h0 c1 | h1 c1]; one product of [64, 64] with [64, 128]
+// multiplies all four. bf16 operands, fp32 sums, T kept in bf16.
 #include "tpu/mega/kernel.h"
 
 namespace kda::tpu::mega {

@@ -43,7 +43,8 @@ struct ExecuteRequest {
   int repeats = 0;  // timed calls; 0: it runs once and is not timed
 };
 
-// Throws ir::BuildError where an input is missing or has another type, or CheckInputs (inputs.h) does.
+// Throws ir::BuildError where an input is missing or has another type, or
+// CheckInputs (inputs.h) does.
 ExecuteRequest RequestOf(const hlo::Module& module, const hlo::Arrays& inputs);
 
 struct ExecuteResult {
@@ -51,8 +52,8 @@ struct ExecuteResult {
   bool ok() const { return error.empty(); }
   std::vector<ir::Array> outputs;  // of the first call
   double compile_seconds = 0;
-  // Both are wall times of calls whose inputs lie in the device's memory, after the first call. What a
-  // call gives away it takes from the call before.
+  // Both are wall times of calls whose inputs lie in the device's memory, after the first call.
+  // What a call gives away it takes from the call before.
   double call_seconds = 0;  // one call waited for, the host's part with it: the median
   double queued_seconds =
       0;  // per call, all of them queued at once: the device's time, where that is

@@ -8,8 +8,8 @@ namespace kda::tpu {
 
 // In this order: `chosen` (an option); KDA_LIBTPU of the environment; .libtpu/libtpu.so of the
 // checkout this was built from (scripts/setup tpu puts it there); the site-packages of the Python
-// environment in use; libtpu.so where the dynamic linker looks. The first two are taken as they are,
-// there or not: a forced choice. Returns false, with one line for the user, if there is none.
+// environment in use; libtpu.so where the dynamic linker looks. The first two are taken as they
+// are, there or not: a forced choice. Returns false, with one line for the user, if there is none.
 bool FindLibtpu(const std::string& chosen, std::string* path, std::string* error);
 
 // Where it looks, empty if it is not there:

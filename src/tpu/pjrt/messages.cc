@@ -22,8 +22,8 @@ std::string WithoutLogPrefix(const std::string& line) {
   return bracket == std::string::npos ? line : line.substr(bracket + 2);
 }
 
-// "allocating %k.1 = (f32[..]) custom-call(..), metadata={..}. Scoped allocation.." names the operation
-// and goes on with the sentence after its text, which may be very long.
+// "allocating %k.1 = (f32[..]) custom-call(..), metadata={..}. Scoped allocation.." names the
+// operation and goes on with the sentence after its text, which may be very long.
 std::string WithoutOperationText(const std::string& line) {
   const size_t begin = line.find(" = ");
   if (begin == std::string::npos || line.find_last_of('%', begin) == std::string::npos) return line;

@@ -10,8 +10,8 @@ namespace kda::tpu {
 // operation that it quotes the name stays.
 std::string FirstLine(const std::string& text);
 
-// The line of a dead process's stderr that says most: a fatal log line or an "ERROR:", else the last
-// one before the stack trace.
+// The line of a dead process's stderr that says most: a fatal log line or an "ERROR:", else the
+// last one before the stack trace.
 std::string LastWords(const std::string& text);
 
 }  // namespace kda::tpu

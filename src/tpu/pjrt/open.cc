@@ -1,4 +1,5 @@
-// Opening the TPUs of this machine: whether there are any, whether libtpu comes up, then in earnest.
+// Opening the TPUs of this machine: whether there are any, whether libtpu
+// comes up, then in earnest.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-// The part of the PJRT C ABI that compiling and running programs need, declared here because the full
-// header is in no small package. The ABI (openxla/xla, xla/pjrt/c/pjrt_c_api.h): every args struct
-// begins with its size and an extension pointer, PJRT_Api grows only at its end, and a change that
-// breaks this raises the major version, which the user of this header must find to be kPjrtMajor.
+// The part of the PJRT C ABI that compiling and running programs need, declared here because
+// the full header is in no small package. The ABI (openxla/xla, xla/pjrt/c/pjrt_c_api.h):
+// every args struct begins with its size and an extension pointer, PJRT_Api grows only at its
+// end, and a change that breaks this raises the major version, which the user of this header
+// must find to be kPjrtMajor.
 #ifndef KDA_TPU_PJRT_PJRT_API_H_
 #define KDA_TPU_PJRT_PJRT_API_H_
 

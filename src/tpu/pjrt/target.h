@@ -13,7 +13,8 @@ struct Target {
   const char* topology;     // libtpu's name of it
   const char* accelerator;  // TPU_ACCELERATOR_TYPE
   int partitions;           // cores (as XLA sees them) that one program runs on
-  // Of one of these, as published (jax's table of TPUs); the clock is that of the chip's data sheet.
+  // Of one of these, as published (jax's table of TPUs); the clock is that
+  // of the chip's data sheet.
   double clock_ghz;
   double hbm_tb_s;
   int64_t vmem_bytes;

@@ -20,8 +20,8 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 constexpr int kMostDepth = 8;
 
-// The folders there are, where a signal handler can read them. One that finds no place is not removed
-// by a signal.
+// The folders there are, where a signal handler can read them. One that finds no place
+// is not removed by a signal.
 struct Place {
   enum State { kFree, kBusy, kUsed };
   std::atomic<int> state{kFree};

@@ -123,9 +123,9 @@ class Parser {
                                 : strtoll(std::string(result.substr(0, end)).c_str(), nullptr, 10);
   }
 
-  // What the compiler puts around a product of its own carries no label: what prepares the unit for one
-  // (vmatprep) or for weights, and some results. It numbers them in a row, on one unit: what prepares has
-  // the number in front of what it prepares, results those after their product's.
+  // What the compiler puts around a product of its own carries no label: what prepares the unit for
+  // one (vmatprep) or for weights, and some results. It numbers them in a row, on one unit: what
+  // prepares has the number in front of what it prepares, results those after their product's.
   void LabelMatrixInstructions() {
     for (const auto& [number, index] : matrix_) {
       Instruction& instruction = program_->instructions[index];

@@ -1,4 +1,5 @@
-// Reads the code of one program: the compiler's "packed-bundles-post-ra" text and its table of units.
+// Reads the code of one program: the compiler's "packed-bundles-post-ra"
+// text and its table of units.
 #ifndef KDA_TPU_SCHEDULE_BUNDLES_H_
 #define KDA_TPU_SCHEDULE_BUNDLES_H_
 

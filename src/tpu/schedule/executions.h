@@ -14,10 +14,10 @@ namespace kda::tpu {
 // One call of one kernel, counted on the host from the sequence lengths.
 struct KernelCounts {
   int64_t steps = 0;  // of its grid; 0: from the schedule
-  // How often the body of the loop or if at this line of the kernel's text (its node, as ir/printer.h
-  // numbers them) runs in all: over all steps and over all loops around it; the compiler's copies of it
-  // get equal parts. For an if with an else: its first part. A loop with a constant trip count needs no
-  // entry; an if without one is taken to run always.
+  // How often the body of the loop or if at this line of the kernel's text (its node, as
+  // ir/printer.h numbers them) runs in all: over all steps and over all loops around it; the
+  // compiler's copies of it get equal parts. For an if with an else: its first part. A loop with a
+  // constant trip count needs no entry; an if without one is taken to run always.
   std::map<int64_t, double> lines;
   int64_t hbm_bytes = 0;  // moved by its DMAs and windows; 0: the size of its operands and results
 };

@@ -40,8 +40,8 @@ std::string Attribute(const HloOp& op, const std::string& key);
 int64_t HbmBytes(const std::string& shape);
 int64_t Elements(const std::string& shape);  // of the first array in it
 
-// What an operation of `computation` reads from HBM and writes to it: slices count as such, in-place
-// updates as what they change.
+// What an operation of `computation` reads from HBM and writes to it: slices count as such,
+// in-place updates as what they change.
 int64_t OperationBytes(const HloModule& module, const HloComputation& computation, const HloOp& op);
 
 // The gathers and scatters in `op` and in what it calls, which move their rows one by one.

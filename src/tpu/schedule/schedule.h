@@ -1,5 +1,5 @@
-// The compiler's static schedule of a program: which operations run in which order, and for each the
-// code, one bundle of instructions per cycle, with the loops and predicated regions around it.
+// The compiler's static schedule of a program: which operations run in which order, and for each
+// the code, one bundle of instructions per cycle, with the loops and predicated regions around it.
 //
 // A kernel's own labels reach the schedule: an operation of its text that ends in
 // `loc("intra_chunk:h3":12:1)` gives its instructions the label `intra_chunk:h3`; on an scf.for or
@@ -63,8 +63,8 @@ enum class BlockKind : uint8_t {
   kGuard    // around the loop `other`, skipped when the loop does not run at all
 };
 
-// Bundles first..last, in full: a branch's delay slots belong to what is in front of it. Every block
-// comes after the one around it.
+// Bundles first..last, in full: a branch's delay slots belong to what is in front of it. Every
+// block comes after the one around it.
 struct Block {
   BlockKind kind;
   int32_t first, last;
@@ -107,8 +107,8 @@ struct Operation {
   int64_t vmem_bytes = 0;  // scratch, windows, spilled registers
   int64_t rows = 0;        // gathered or scattered
   int32_t program = -1;    // index into Schedule::programs, -1: it has no code of its own
-  // Of a gather on the SparseCore: the operation before which the TensorCore waits for it; -1: none,
-  // it runs on the TensorCore.
+  // Of a gather on the SparseCore: the operation before which the TensorCore waits for it; -1:
+  // none, it runs on the TensorCore.
   int32_t awaited = -1;
 };
 

@@ -10,9 +10,9 @@
 
 namespace kda::tpu {
 
-// Labels are "name" or "name:hN", N a head (or what else tells apart the name's copies). The name is one
-// of the four stages or a part of one, "solve" of intra_chunk; else, such as "state_wait", it is what
-// runs around them. Operations that have none, "-:523", belong to no stage.
+// Labels are "name" or "name:hN", N a head (or what else tells apart the name's copies). The name
+// is one of the four stages or a part of one, "solve" of intra_chunk; else, such as "state_wait",
+// it is what runs around them. Operations that have none, "-:523", belong to no stage.
 struct LabelParts {
   std::string stage;  // gate_cumsum, intra_chunk, inter_chunk, output; empty: none of them
   std::string part;   // of the stage, or beside all; empty: the stage itself, or no name at all
@@ -56,8 +56,8 @@ struct MatrixUse {
 MatrixUse SummariseMatrixUse(const Program& program, TraceRange range);
 
 // A picture of the range, in lines of 800 cycles: per matrix unit what it is given and what it
-// multiplies, coloured by stage; the other units' use; loops and regions. Cycles count from the range's
-// first bundle.
+// multiplies, coloured by stage; the other units' use; loops and regions. Cycles count from
+// the range's first bundle.
 std::string TraceSvg(const Program& program, TraceRange range, const std::string& title,
                      const HeadNames& names = {});
 
