@@ -28,7 +28,7 @@ namespace {
 // 2.6 ms with 1, 2, 3 and 8, and 4.76 in one pass. (What one leaves has 100 kB.)
 constexpr int64_t kRecords = 2;
 
-// Of those of other workers that one takes, how many there are to one that it measures (RecordOf).
+// Of the other workers' records that it takes, a worker measures one in so many (RecordOf).
 constexpr int64_t kRecordsPerProbe = 8;
 
 // What the workers of a run tell each other of a pair.

@@ -17,9 +17,9 @@
 namespace kda::tpu::ir {
 
 enum class Op : uint8_t {
-  // No operands. kArgument: an argument of the kernel, ints = {index}. kGridIndex:
-  // ints = {dimension}. kBlockArgument: a loop's index. kConstant: `number`, every element the
-  // same. kIota: ints = {dimension}.
+  // No operands. kArgument: an argument of the kernel, ints = {index}.
+  // kGridIndex: ints = {dimension}. kBlockArgument: a loop's index.
+  // kConstant: `number`, every element the same. kIota: ints = {dimension}.
   kArgument,
   kGridIndex,
   kBlockArgument,

@@ -12,7 +12,8 @@
 // rows [heads, 128]. Out, per pair of heads: g2 as [128, 256] bf16, both heads side by side, high
 // halves above the low ones; of bounded gates also their sums, [80, 256] fp32
 // (intra_chunk_unbounded.cc makes its own). The activation is fp32, on the vector unit; rows beyond
-// the sequence are 0. Also beta [heads, 64], activated, along the lanes of a pair, [1, 128] fp32.
+// the sequence are 0.
+// Also beta [heads, 64], activated, along the lanes of a pair, [1, 128] fp32.
 //
 // The sums are one product with a constant 0/1 matrix W, both heads of a pair side by side. W is
 // exact in bf16, and g2 = hi + lo, two bf16 halves one above the other, is good to 2^-17. Its 80
